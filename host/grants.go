@@ -1,0 +1,170 @@
+package host
+
+import (
+	"context"
+	"time"
+)
+
+// Grants is what one function may reach, bound to this host's files, buckets
+// and connections. A nil or missing entry is denied. It is shared by all
+// invocations of the function and not changed.
+type Grants struct {
+	Databases map[string]Database
+	Write     string // the database that a transaction is opened on, or ""
+	HTTP      HTTP
+	Blobs     map[string]Blobs
+	KV        map[string]KV
+	Publish   Publisher
+	Images    Images
+}
+
+// Database is one SQLite database.
+type Database interface {
+	// Query reads on a connection that cannot write.
+	Query(ctx context.Context, query string, args []any, limit RowLimit) (*Rows, error)
+	// Begin takes the database's one writer, waiting for it as long as ctx lives.
+	Begin(ctx context.Context) (Tx, error)
+}
+
+// Tx is the transaction of one invocation. It is used by one goroutine.
+type Tx interface {
+	Exec(ctx context.Context, query string, args []any) (Result, error)
+	Query(ctx context.Context, query string, args []any, limit RowLimit) (*Rows, error)
+	// Savepoint opens the savepoint of a delivery, Release keeps and Restore
+	// undoes what was done since.
+	Savepoint(ctx context.Context) error
+	Release(ctx context.Context) error
+	Restore(ctx context.Context) error
+	// Commit and Rollback end the transaction and give the writer back.
+	Commit(ctx context.Context) error
+	Rollback() error
+}
+
+// RowLimit bounds the answer to a query.
+type RowLimit struct {
+	Rows  int
+	Bytes int64
+}
+
+// Rows is the answer to a query. Values are nil, int64, float64, string or []byte.
+type Rows struct {
+	Columns []string
+	Values  []any // row after row
+}
+
+// Result is the answer to a statement.
+type Result struct {
+	LastInsertID int64
+	RowsAffected int64
+}
+
+// HTTP sends requests to the origins that are granted.
+type HTTP interface {
+	Do(ctx context.Context, r *Request) (*HTTPResponse, error)
+}
+
+// Request is one HTTP request of a guest.
+type Request struct {
+	Method  string
+	URL     string
+	Headers [][2]string
+	Body    []byte
+}
+
+// HTTPResponse is the answer to a request, its body read whole.
+type HTTPResponse struct {
+	Status  int
+	Headers [][2]string
+	Body    []byte
+}
+
+// Blobs is one blob store.
+type Blobs interface {
+	Put(ctx context.Context, key, contentType string, data []byte) error
+	Get(ctx context.Context, key string) (*Blob, error)
+	Delete(ctx context.Context, key string) error
+	// List returns up to limit blobs whose keys begin with prefix and are above
+	// after, in the order of keys.
+	List(ctx context.Context, prefix, after string, limit int) ([]BlobInfo, error)
+}
+
+// Blob is a stored object with its content.
+type Blob struct {
+	BlobInfo
+	Data []byte
+}
+
+// BlobInfo describes a stored object.
+type BlobInfo struct {
+	Key         string
+	ContentType string
+	Size        int64
+	Modified    time.Time
+}
+
+// KV is one key-value bucket.
+type KV interface {
+	Get(ctx context.Context, key string) (*Entry, error)
+	Put(ctx context.Context, key string, value []byte) (uint64, error)
+	Create(ctx context.Context, key string, value []byte) (uint64, error)
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	Delete(ctx context.Context, key string) error
+	Keys(ctx context.Context, prefix string, limit int) ([]string, error)
+}
+
+// Entry is one value of a key-value bucket.
+type Entry struct {
+	Value    []byte
+	Revision uint64
+}
+
+// Publisher publishes to the subjects that are granted.
+type Publisher interface {
+	// Check refuses what could never be published: a subject that is not
+	// granted or not literal, reserved headers, a message too large.
+	Check(ctx context.Context, m *Outgoing) error
+	// Publish stores the message and returns where. Check has passed.
+	Publish(ctx context.Context, m *Outgoing) (PubAck, error)
+}
+
+// Outgoing is a message to publish.
+type Outgoing struct {
+	Subject string
+	Headers map[string][]string
+	Data    []byte
+	MsgID   string // for the stream's duplicate window
+}
+
+// PubAck says where a message was stored. The zero value is a message that was
+// published without a stream, or that waits for the transaction's commit.
+type PubAck struct {
+	Stream    string
+	Sequence  uint64
+	Duplicate bool
+}
+
+// Images decodes, resizes and encodes pictures.
+type Images interface {
+	Render(ctx context.Context, source []byte, targets []Target) (*Rendered, error)
+}
+
+// Target is one picture to make. A side of 0 follows the other; a picture is
+// never enlarged.
+type Target struct {
+	Width, Height int
+	Format        string // webp, jpeg or png
+	Quality       int    // 1 to 100; 0 is the host's default
+}
+
+// Rendered is what became of a picture.
+type Rendered struct {
+	Format        string // of the source: jpeg, png, gif or webp
+	Width, Height int    // of the source, upright
+	Pictures      []Picture
+}
+
+// Picture is one encoded picture.
+type Picture struct {
+	Width, Height int
+	Data          []byte
+}

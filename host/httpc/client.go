@@ -1,0 +1,198 @@
+package httpc
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/manifests"
+)
+
+// Limits of one client that no manifest changes.
+const (
+	MaxHeaderBytes = 64 << 10
+	MaxHeaders     = 64 // of a request
+	DialTimeout    = 10 * time.Second
+	HeaderTimeout  = 60 * time.Second // until the response's headers are there
+	MaxConns       = 64               // to one host
+)
+
+// Secrets looks a secret up by its logical name.
+type Secrets func(name string) (string, error)
+
+// Client sends the requests of one function. It has a transport of its own, so
+// that no other function's connections are used. It is safe for concurrent use.
+type Client struct {
+	rules     []rule
+	maxBody   int64
+	userAgent string
+	client    *http.Client
+}
+
+var _ host.HTTP = (*Client)(nil)
+
+// New makes the client of a function. Secrets are looked up now, so that one
+// that is missing is found before the first request.
+func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets Secrets) (*Client, error) {
+	c := &Client{maxBody: maxBody, userAgent: "pelton/1 (" + function + ")"}
+	for _, g := range grants {
+		headers, err := fill(g.Headers, secrets)
+		if err != nil {
+			return nil, err
+		}
+		r, err := newRule(g, headers)
+		if err != nil {
+			return nil, fmt.Errorf("parse origin %q: %w", g.Origin, err)
+		}
+		c.rules = append(c.rules, r)
+	}
+	c.client = &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  nil, // a proxy from the environment would void the policy
+			DialContext:            (&net.Dialer{Timeout: DialTimeout}).DialContext,
+			TLSHandshakeTimeout:    DialTimeout,
+			ResponseHeaderTimeout:  HeaderTimeout,
+			MaxResponseHeaderBytes: MaxHeaderBytes,
+			MaxConnsPerHost:        MaxConns,
+			MaxIdleConnsPerHost:    MaxConns,
+			IdleConnTimeout:        90 * time.Second,
+			DisableCompression:     true, // decoded here, under the limit
+			ForceAttemptHTTP2:      true,
+		},
+		// A redirect is the guest's to follow, with a request that is checked again.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c, nil
+}
+
+// Close closes the connections that are idle.
+func (c *Client) Close() { c.client.CloseIdleConnections() }
+
+var secretPattern = regexp.MustCompile(`\{\{\s*secret\.([^{}\s]+)\s*\}\}`)
+
+func fill(headers map[string]string, secrets Secrets) (map[string]string, error) {
+	filled := make(map[string]string, len(headers))
+	for name, value := range headers {
+		var missing error
+		filled[name] = secretPattern.ReplaceAllStringFunc(value, func(m string) string {
+			secret, err := secrets(secretPattern.FindStringSubmatch(m)[1])
+			if err != nil {
+				missing = err
+			}
+			return secret
+		})
+		if missing != nil {
+			return nil, fmt.Errorf("fill in header %s: %w", name, missing)
+		}
+	}
+	return filled, nil
+}
+
+// Do sends one request if a grant permits it, and reads its body whole.
+func (c *Client) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, error) {
+	u, err := target(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	method := strings.ToUpper(r.Method)
+	rule := c.ruleFor(method, u)
+	if rule == nil {
+		return nil, host.Errorf(host.Denied, "http: %s %s://%s%s is not granted", method, u.Scheme, u.Host, u.EscapedPath())
+	}
+	req, err := c.request(ctx, method, u, r, rule)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, transportError(ctx, u, err)
+	}
+	defer resp.Body.Close()
+	return c.read(ctx, u, resp)
+}
+
+func (c *Client) ruleFor(method string, u *url.URL) *rule {
+	for i := range c.rules {
+		if c.rules[i].permits(method, u) {
+			return &c.rules[i]
+		}
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, method string, u *url.URL, r *host.Request, rule *rule) (*http.Request, error) {
+	if len(r.Headers) > MaxHeaders {
+		return nil, host.Errorf(host.TooLarge, "http: the request has %d headers, the limit is %d", len(r.Headers), MaxHeaders)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, host.Errorf(host.Invalid, "http: the request cannot be made")
+	}
+	for _, h := range r.Headers {
+		if err := checkHeader(h[0], h[1]); err != nil {
+			return nil, err
+		}
+		req.Header.Add(h[0], h[1])
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", c.userAgent)
+	}
+	req.Header.Set("Accept-Encoding", "gzip")
+	for name, value := range rule.headers {
+		req.Header.Set(name, value)
+	}
+	return req, nil
+}
+
+// transportError says what went wrong without the URL's query, which may hold
+// what should not be logged.
+func transportError(ctx context.Context, u *url.URL, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if ctx.Err() != nil {
+		return host.Errorf(host.Cancelled, "http: %s: %v", u.Host, context.Cause(ctx))
+	}
+	return host.Errorf(host.Unavailable, "http: %s: %v", u.Host, err)
+}
+
+// read reads the response, decoded, up to the limit.
+func (c *Client) read(ctx context.Context, u *url.URL, resp *http.Response) (*host.HTTPResponse, error) {
+	body := io.Reader(resp.Body)
+	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		z, err := gzip.NewReader(resp.Body)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, host.Errorf(host.Unavailable, "http: %s: decode gzip: %v", u.Host, err)
+		}
+		if err == nil {
+			body = z
+		}
+		resp.Header.Del("Content-Encoding")
+		resp.Header.Del("Content-Length")
+	}
+	data, err := io.ReadAll(io.LimitReader(body, c.maxBody+1))
+	if err != nil {
+		return nil, transportError(ctx, u, err)
+	}
+	if int64(len(data)) > c.maxBody {
+		return nil, host.Errorf(host.TooLarge, "http: the answer of %s has more bytes than limits.http_body %d", u.Host, c.maxBody)
+	}
+	answer := &host.HTTPResponse{Status: resp.StatusCode, Body: data}
+	for name, values := range resp.Header {
+		for _, v := range values {
+			answer.Headers = append(answer.Headers, [2]string{name, v})
+		}
+	}
+	return answer, nil
+}

@@ -1,0 +1,328 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"sort"
+	"strconv"
+)
+
+// Buffered is bytes that became a buffer of the invocation.
+type Buffered struct {
+	Handle int32
+	Size   int64
+}
+
+// HTTPAnswer is a response whose body lies in a buffer.
+type HTTPAnswer struct {
+	Response *HTTPResponse
+	Body     Buffered
+}
+
+// BlobAnswer is a blob whose content lies in a buffer.
+type BlobAnswer struct {
+	Info BlobInfo
+	Body Buffered
+}
+
+// ImageAnswer is what became of a picture, each result in a buffer.
+type ImageAnswer struct {
+	Rendered *Rendered
+	Pictures []Buffered
+}
+
+// named refuses a call that does not name a delivery of this invocation.
+func (c *Call) named(id uint32) (*Delivery, error) {
+	d := c.Delivery(id)
+	if d == nil {
+		return nil, Errorf(Invalid, "delivery %d is not in this batch", id)
+	}
+	return d, nil
+}
+
+// Exec runs a statement in the invocation's transaction.
+func (c *Call) Exec(id uint32, database, query string, args []any) (Result, error) {
+	if err := c.writes(id, database); err != nil {
+		return Result{}, err
+	}
+	return c.tx.Exec(c.ctx, query, args)
+}
+
+func (c *Call) writes(id uint32, database string) error {
+	if _, err := c.named(id); err != nil {
+		return err
+	}
+	if c.grants.Databases[database] == nil {
+		return Errorf(Denied, "database %q is not granted", database)
+	}
+	if database != c.grants.Write || c.tx == nil {
+		return Errorf(Denied, "database %q is granted for reading only", database)
+	}
+	return nil
+}
+
+// Query reads rows: in the transaction from the database that it is on, with a
+// connection for reading from any other.
+func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, error) {
+	if _, err := c.named(id); err != nil {
+		return nil, err
+	}
+	db := c.grants.Databases[database]
+	if db == nil {
+		return nil, Errorf(Denied, "database %q is not granted", database)
+	}
+	if database == c.grants.Write && c.tx != nil {
+		return c.tx.Query(c.ctx, query, args, c.limits.Rows)
+	}
+	return db.Query(c.ctx, query, args, c.limits.Rows)
+}
+
+// QueryStart is Query beside the guest, for databases granted for reading.
+func (c *Call) QueryStart(id uint32, database, query string, args []any) (int32, error) {
+	if database == c.grants.Write && c.tx != nil {
+		rows, err := c.Query(id, database, query, args)
+		if err != nil {
+			return 0, err
+		}
+		return c.finished(rows)
+	}
+	if _, err := c.named(id); err != nil {
+		return 0, err
+	}
+	db := c.grants.Databases[database]
+	if db == nil {
+		return 0, Errorf(Denied, "database %q is not granted", database)
+	}
+	return c.start(func(ctx context.Context) (any, error) { return db.Query(ctx, query, args, c.limits.Rows) })
+}
+
+// HTTPStart sends a request whose body is a buffer.
+func (c *Call) HTTPStart(id uint32, r *Request, body int32) (int32, error) {
+	if _, err := c.named(id); err != nil {
+		return 0, err
+	}
+	if c.grants.HTTP == nil {
+		return 0, Errorf(Denied, "http is not granted")
+	}
+	if c.requests++; c.requests > c.limits.HTTPRequests {
+		return 0, Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
+	}
+	b, err := c.Buffer(body)
+	if err != nil {
+		return 0, err
+	}
+	r.Body = b
+	return c.start(func(ctx context.Context) (any, error) {
+		resp, err := c.grants.HTTP.Do(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		kept, err := c.keep(resp.Body)
+		return &HTTPAnswer{Response: resp, Body: kept}, err
+	})
+}
+
+// keep puts an operation's bytes into a buffer.
+func (c *Call) keep(b []byte) (Buffered, error) {
+	h, err := c.AddBuffer(b)
+	return Buffered{Handle: h, Size: int64(len(b))}, err
+}
+
+func (c *Call) blobs(id uint32, store string) (Blobs, error) {
+	if _, err := c.named(id); err != nil {
+		return nil, err
+	}
+	b := c.grants.Blobs[store]
+	if b == nil {
+		return nil, Errorf(Denied, "blob store %q is not granted", store)
+	}
+	return b, nil
+}
+
+// BlobPutStart stores a buffer under a key.
+func (c *Call) BlobPutStart(id uint32, store, key, contentType string, body int32) (int32, error) {
+	blobs, err := c.blobs(id, store)
+	if err != nil {
+		return 0, err
+	}
+	b, err := c.Buffer(body)
+	if err != nil {
+		return 0, err
+	}
+	if int64(len(b)) > c.limits.Blob {
+		return 0, Errorf(TooLarge, "blob %q has %d bytes, limits.blob is %d", key, len(b), c.limits.Blob)
+	}
+	return c.start(func(ctx context.Context) (any, error) { return nil, blobs.Put(ctx, key, contentType, b) })
+}
+
+// BlobGetStart reads a blob into a buffer.
+func (c *Call) BlobGetStart(id uint32, store, key string) (int32, error) {
+	blobs, err := c.blobs(id, store)
+	if err != nil {
+		return 0, err
+	}
+	return c.start(func(ctx context.Context) (any, error) {
+		blob, err := blobs.Get(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		kept, err := c.keep(blob.Data)
+		return &BlobAnswer{Info: blob.BlobInfo, Body: kept}, err
+	})
+}
+
+// BlobDeleteStart removes a blob.
+func (c *Call) BlobDeleteStart(id uint32, store, key string) (int32, error) {
+	blobs, err := c.blobs(id, store)
+	if err != nil {
+		return 0, err
+	}
+	return c.start(func(ctx context.Context) (any, error) { return nil, blobs.Delete(ctx, key) })
+}
+
+// BlobListStart lists blobs by prefix.
+func (c *Call) BlobListStart(id uint32, store, prefix, after string, limit int) (int32, error) {
+	blobs, err := c.blobs(id, store)
+	if err != nil {
+		return 0, err
+	}
+	return c.start(func(ctx context.Context) (any, error) { return blobs.List(ctx, prefix, after, limit) })
+}
+
+// KVStart runs an operation on a bucket.
+func (c *Call) KVStart(id uint32, bucket string, op func(ctx context.Context, kv KV) (any, error)) (int32, error) {
+	if _, err := c.named(id); err != nil {
+		return 0, err
+	}
+	kv := c.grants.KV[bucket]
+	if kv == nil {
+		return 0, Errorf(Denied, "kv bucket %q is not granted", bucket)
+	}
+	return c.start(func(ctx context.Context) (any, error) { return op(ctx, kv) })
+}
+
+// ImageStart renders a buffer into pictures.
+func (c *Call) ImageStart(id uint32, source int32, targets []Target) (int32, error) {
+	if _, err := c.named(id); err != nil {
+		return 0, err
+	}
+	if c.grants.Images == nil {
+		return 0, Errorf(Denied, "image is not granted")
+	}
+	b, err := c.Buffer(source)
+	if err != nil {
+		return 0, err
+	}
+	return c.start(func(ctx context.Context) (any, error) { return c.render(ctx, b, targets) })
+}
+
+func (c *Call) render(ctx context.Context, b []byte, targets []Target) (*ImageAnswer, error) {
+	rendered, err := c.grants.Images.Render(ctx, b, targets)
+	if err != nil {
+		return nil, err
+	}
+	answer := &ImageAnswer{Rendered: rendered}
+	for _, p := range rendered.Pictures {
+		kept, err := c.keep(p.Data)
+		if err != nil {
+			return nil, err
+		}
+		answer.Pictures = append(answer.Pictures, kept)
+	}
+	return answer, nil
+}
+
+// PublishStart publishes a message. In a transaction it is sent after the
+// commit, and dropped with the delivery's other effects; its ticket is finished
+// at once. key, when not empty, takes the place of the content in the message id.
+func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (int32, error) {
+	d, err := c.named(id)
+	if err != nil {
+		return 0, err
+	}
+	if c.grants.Publish == nil {
+		return 0, Errorf(Denied, "publish is not granted")
+	}
+	if c.publishes++; c.publishes > c.limits.Publishes {
+		return 0, Errorf(Limit, "limits.publishes of %d is reached", c.limits.Publishes)
+	}
+	if int64(len(m.Data)) > c.limits.PublishSize {
+		return 0, Errorf(TooLarge, "the message has %d bytes, limits.publish_size is %d", len(m.Data), c.limits.PublishSize)
+	}
+	if err := c.grants.Publish.Check(c.ctx, m); err != nil {
+		return 0, err
+	}
+	m.MsgID = c.msgID(d, m, key)
+	if c.tx != nil {
+		d.publishes = append(d.publishes, m)
+		return c.finished(PubAck{})
+	}
+	return c.start(func(ctx context.Context) (any, error) { return c.grants.Publish.Publish(ctx, m) })
+}
+
+// Pending returns the publishes that wait for the commit, in order.
+func (c *Call) Pending() []*Outgoing {
+	pending := c.batch.publishes
+	for i := range c.deliveries {
+		if c.deliveries[i].Outcome.Disposition == Ack {
+			pending = append(pending, c.deliveries[i].publishes...)
+		}
+	}
+	return pending
+}
+
+// msgID names a publish by what it says: function, message, epoch, subject,
+// headers, body, and which of several identical ones it is. A retry that
+// publishes the same again is dropped by the stream, one that publishes
+// something else is not. With a key of the author's, the key alone counts.
+func (c *Call) msgID(d *Delivery, m *Outgoing, key string) string {
+	h := sha256.New()
+	part := func(s string) {
+		var n [4]byte
+		binary.LittleEndian.PutUint32(n[:], uint32(len(s)))
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	part(c.Function)
+	part(c.identity(d))
+	part(c.Epoch)
+	part(key)
+	if key != "" {
+		return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+	}
+	part(m.Subject)
+	part(string(m.Data))
+	names := make([]string, 0, len(m.Headers))
+	for name := range m.Headers {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		part(name)
+		part(strconv.Itoa(len(m.Headers[name])))
+		for _, v := range m.Headers[name] {
+			part(v)
+		}
+	}
+	content := string(h.Sum(nil))
+	if d.occurs == nil {
+		d.occurs = map[string]int{}
+	}
+	d.occurs[content]++
+	part(strconv.Itoa(d.occurs[content]))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+// identity is the message's, or that of the first and last of the batch. A
+// request has none, so its inbox and time stand in.
+func (c *Call) identity(d *Delivery) string {
+	if d.Message == nil && len(c.deliveries) > 0 {
+		return c.deliveries[0].Message.Identity() + "-" + c.deliveries[len(c.deliveries)-1].Message.Identity()
+	}
+	if id := d.Message.Identity(); id != "" {
+		return id
+	}
+	return d.Message.Reply + "/" + strconv.FormatInt(c.Now.UnixNano(), 36)
+}

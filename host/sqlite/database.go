@@ -1,0 +1,169 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"modernc.org/sqlite"
+
+	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/manifests"
+)
+
+// MaxStatements bounds the prepared statements of one connection; beyond it
+// the cache begins anew.
+const MaxStatements = 256
+
+// Database is one SQLite file with one writer and several readers. It is safe
+// for concurrent use. Close must be called.
+type Database struct {
+	name   string
+	path   string
+	turn   chan struct{} // holds the writer's place: one value when it is free
+	writer *connection
+	reads  *sql.DB
+	policy *policy // of the readers, which are all guests
+}
+
+var _ host.Database = (*Database)(nil)
+
+// Open opens the database of a file, and creates file and folder if need be.
+// name is what errors call it.
+func Open(ctx context.Context, name, path string) (*Database, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("create folder of database %s: %w", name, err)
+	}
+	d := &Database{name: name, path: path, turn: make(chan struct{}, 1), policy: &policy{}}
+	d.turn <- struct{}{}
+	w, err := d.openWriter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", name, err)
+	}
+	d.writer = w
+	d.reads = sql.OpenDB(newConnector(path, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
+	d.reads.SetMaxOpenConns(max(2, runtime.GOMAXPROCS(0)))
+	return d, nil
+}
+
+// Close closes the file. It waits for a transaction that is open.
+func (d *Database) Close() error {
+	<-d.turn
+	return errors.Join(d.reads.Close(), d.writer.close())
+}
+
+// connector opens connections of a driver of our own, so that its hooks do not
+// touch other users of SQLite in the process.
+type connector struct {
+	driver *sqlite.Driver
+	dsn    string
+}
+
+func newConnector(path string, p *policy, extra url.Values) *connector {
+	q := url.Values{
+		"_busy_timeout": {"10000"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"},
+		"_defensive": {"1"}, "_dqs": {"0"},
+	}
+	for k, v := range extra {
+		q[k] = v
+	}
+	c := &connector{driver: &sqlite.Driver{}, dsn: (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: q.Encode()}).String()}
+	c.driver.RegisterConnectionHook(func(conn sqlite.ExecQuerierContext, _ string) error {
+		return conn.(sqlite.AuthorizerRegisterer).RegisterAuthorizer(p.authorize)
+	})
+	return c
+}
+
+func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+func (c *connector) Driver() driver.Driver                        { return c.driver }
+
+// openWriter opens the connection that writes.
+func (d *Database) openWriter(ctx context.Context) (*connection, error) {
+	p := &policy{}
+	db := sql.OpenDB(newConnector(d.path, p, url.Values{"_journal_mode": {"WAL"}}))
+	db.SetMaxOpenConns(1)
+	var conn *sql.Conn
+	err := p.asHost(func() (err error) {
+		conn, err = db.Conn(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &connection{db: db, conn: conn, policy: p, statements: map[string]*sql.Stmt{}}, nil
+}
+
+// take waits for the writer and returns it whole: one that an interrupt spoiled
+// is replaced.
+func (d *Database) take(ctx context.Context) (*connection, error) {
+	select {
+	case <-d.turn:
+	case <-ctx.Done():
+		return nil, host.Errorf(host.Cancelled, "wait for the writer of database %s: %v", d.name, context.Cause(ctx))
+	}
+	if d.writer.broken {
+		d.writer.close() // it is of no further use, whatever it says
+		w, err := d.openWriter(context.WithoutCancel(ctx))
+		if err != nil {
+			d.give()
+			return nil, host.Errorf(host.Unavailable, "reopen database %s: %v", d.name, err)
+		}
+		d.writer = w
+	}
+	return d.writer, nil
+}
+
+func (d *Database) give() { d.turn <- struct{}{} }
+
+// Begin takes the writer and opens a transaction that holds the write lock
+// from its beginning, so that it never fails half way for another's commit.
+func (d *Database) Begin(ctx context.Context) (host.Tx, error) {
+	w, err := d.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.control("BEGIN IMMEDIATE"); err != nil {
+		w.broken = true
+		d.give()
+		return nil, host.Errorf(host.Unavailable, "begin transaction on database %s: %v", d.name, err)
+	}
+	return &tx{d: d, w: w}, nil
+}
+
+// Query reads on a connection that cannot write.
+func (d *Database) Query(ctx context.Context, query string, args []any, limit host.RowLimit) (*host.Rows, error) {
+	if err := singleStatement(query); err != nil {
+		return nil, err
+	}
+	rows, err := d.reads.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, sqlError(ctx, d.policy, err)
+	}
+	return collect(ctx, rows, limit)
+}
+
+// Migrate applies the migrations that this file has not had, each in a
+// transaction of its own, and remembers them by name and content. A migration
+// whose content changed after it was applied is an error: it would never run.
+func (d *Database) Migrate(ctx context.Context, migrations []manifests.Migration) error {
+	if len(migrations) == 0 {
+		return nil
+	}
+	w, err := d.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.give()
+	return w.policy.asHost(func() error {
+		if err := w.migrate(ctx, migrations); err != nil {
+			return fmt.Errorf("migrate database %s: %w", d.name, err)
+		}
+		return nil
+	})
+}

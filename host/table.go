@@ -1,0 +1,105 @@
+package host
+
+import "context"
+
+// Ticket is one operation that a guest started and has not collected.
+type Ticket struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	value  any
+	err    error
+}
+
+// Done is closed when the operation has finished.
+func (t *Ticket) Done() <-chan struct{} { return t.done }
+
+// Value returns the operation's answer; only after Done.
+func (t *Ticket) Value() (any, error) { return t.value, t.err }
+
+// Cancel ends the operation's context.
+func (t *Ticket) Cancel() { t.cancel() }
+
+// start runs an operation beside the guest and returns its ticket.
+func (c *Call) start(op func(ctx context.Context) (any, error)) (int32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.tickets) >= c.limits.Tickets {
+		return 0, Errorf(Limit, "%d operations are in flight, limits.tickets is %d", len(c.tickets), c.limits.Tickets)
+	}
+	if c.tickets == nil {
+		c.tickets = map[int32]*Ticket{}
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	t := &Ticket{done: make(chan struct{}), cancel: cancel}
+	c.nextTicket++
+	c.tickets[c.nextTicket] = t
+	c.running.Go(func() {
+		defer close(t.done)
+		defer cancel()
+		t.value, t.err = op(ctx)
+	})
+	return c.nextTicket, nil
+}
+
+// finished returns a ticket for an answer that is there already.
+func (c *Call) finished(value any) (int32, error) {
+	return c.start(func(context.Context) (any, error) { return value, nil })
+}
+
+// Ticket returns a ticket that the guest holds, nil for any other number.
+func (c *Call) Ticket(n int32) *Ticket {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tickets[n]
+}
+
+// Collect forgets a ticket whose answer the guest has taken.
+func (c *Call) Collect(n int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.tickets, n)
+}
+
+// AddBuffer puts bytes into the invocation's table and returns their handle.
+// The bytes are not copied and must not be changed afterwards.
+func (c *Call) AddBuffer(b []byte) (int32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bufferBytes+int64(len(b)) > c.limits.Buffers {
+		return 0, Errorf(TooLarge, "buffers of %d bytes and %d more are above limits.buffers %d", c.bufferBytes, len(b), c.limits.Buffers)
+	}
+	if c.buffers == nil {
+		c.buffers = map[int32][]byte{}
+	}
+	c.bufferBytes += int64(len(b))
+	c.nextBuffer++
+	c.buffers[c.nextBuffer] = b
+	return c.nextBuffer, nil
+}
+
+// Buffer returns the bytes of a handle; handle 0 is empty.
+func (c *Call) Buffer(handle int32) ([]byte, error) {
+	if handle == 0 {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.buffers[handle]
+	if !ok {
+		return nil, Errorf(Invalid, "buffer %d is not open", handle)
+	}
+	return b, nil
+}
+
+// CloseBuffer gives a buffer's bytes back to the budget.
+func (c *Call) CloseBuffer(handle int32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.buffers[handle]
+	if !ok {
+		return Errorf(Invalid, "buffer %d is not open", handle)
+	}
+	c.bufferBytes -= int64(len(b))
+	delete(c.buffers, handle)
+	return nil
+}
