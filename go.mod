@@ -3,9 +3,12 @@ module github.com/pelton-run/pelton
 go 1.26.0
 
 require (
+	github.com/deepteams/webp v1.1.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/nats-io/nats.go v1.55.0
+	golang.org/x/image v0.48.0
 	golang.org/x/net v0.61.0
+	golang.org/x/sync v0.25.0
 	modernc.org/sqlite v1.62.0
 )
 
@@ -22,7 +25,6 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.42.0 // indirect
-	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
