@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"code.dny.dev/ssrf"
+
 	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/manifests"
 )
@@ -36,7 +38,8 @@ type Client struct {
 	rules     []rule
 	maxBody   int64
 	userAgent string
-	client    *http.Client
+	exact     *http.Client // for origins that are named
+	public    *http.Client // for any public address: what it dials is checked
 }
 
 var _ host.HTTP = (*Client)(nil)
@@ -56,10 +59,19 @@ func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets S
 		}
 		c.rules = append(c.rules, r)
 	}
-	c.client = &http.Client{
+	c.exact = client(&net.Dialer{Timeout: DialTimeout})
+	// The guard looks at the address that is dialled, after every resolution and
+	// redirection of names: nothing private, local or reserved passes.
+	guard := ssrf.New(ssrf.WithAnyPort())
+	c.public = client(&net.Dialer{Timeout: DialTimeout, Control: guard.Safe})
+	return c, nil
+}
+
+func client(dialer *net.Dialer) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy from the environment would void the policy
-			DialContext:            (&net.Dialer{Timeout: DialTimeout}).DialContext,
+			DialContext:            dialer.DialContext,
 			TLSHandshakeTimeout:    DialTimeout,
 			ResponseHeaderTimeout:  HeaderTimeout,
 			MaxResponseHeaderBytes: MaxHeaderBytes,
@@ -72,11 +84,13 @@ func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets S
 		// A redirect is the guest's to follow, with a request that is checked again.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return c, nil
 }
 
 // Close closes the connections that are idle.
-func (c *Client) Close() { c.client.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.exact.CloseIdleConnections()
+	c.public.CloseIdleConnections()
+}
 
 var secretPattern = regexp.MustCompile(`\{\{\s*secret\.([^{}\s]+)\s*\}\}`)
 
@@ -113,7 +127,11 @@ func (c *Client) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, e
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.client.Do(req)
+	sender := c.exact
+	if rule.public {
+		sender = c.public
+	}
+	resp, err := sender.Do(req)
 	if err != nil {
 		return nil, transportError(ctx, u, err)
 	}
@@ -160,6 +178,9 @@ func transportError(ctx context.Context, u *url.URL, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
+	}
+	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedPort) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
+		return host.Errorf(host.Denied, "http: %s is not a public address", u.Host)
 	}
 	if ctx.Err() != nil {
 		return host.Errorf(host.Cancelled, "http: %s: %v", u.Host, context.Cause(ctx))

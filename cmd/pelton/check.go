@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelton-run/pelton/cmd/pelton/up"
+	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime/engine"
+)
+
+// verdict is what check found out about one file.
+type verdict struct {
+	File     string               `json:"file"`
+	Function string               `json:"function,omitempty"`
+	Version  string               `json:"version,omitempty"`
+	Digest   string               `json:"digest,omitempty"`   // of the module
+	Manifest string               `json:"manifest,omitempty"` // digest of the resolved manifest
+	OK       bool                 `json:"ok"`
+	Error    string               `json:"error,omitempty"`
+	Problems []*manifests.Problem `json:"problems,omitempty"`
+}
+
+func checkCommand() *cobra.Command {
+	var asJSON bool
+	var cache string
+	cmd := &cobra.Command{
+		Use:     "check [folder or manifest]...",
+		Short:   "Validate manifests and modules without running them",
+		Example: "  pelton check functions\n  pelton check functions/index.yaml",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{"functions"}
+			}
+			verdicts, err := checkAll(cmd.Context(), args, cache)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), verdicts)
+			} else {
+				printVerdicts(cmd.OutOrStdout(), verdicts)
+			}
+			for _, v := range verdicts {
+				if !v.OK && err == nil {
+					err = errReported
+				}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&cache, "cache", "", "folder with compiled code, such as <data>/cache")
+	return cmd
+}
+
+func checkAll(ctx context.Context, args []string, cache string) ([]verdict, error) {
+	e, err := engine.New(ctx, engine.Config{CacheDir: cache})
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close(ctx)
+	var verdicts []verdict
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", arg, err)
+		}
+		if !info.IsDir() {
+			m, err := manifests.Load(arg)
+			verdicts = append(verdicts, checkOne(ctx, e, up.Candidate{File: arg, Manifest: m, Err: err}))
+			continue
+		}
+		found, err := up.ReadFolder(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			verdicts = append(verdicts, checkOne(ctx, e, c))
+		}
+		if v, ok := checkStreams(filepath.Join(arg, manifests.StreamsFile)); ok {
+			verdicts = append(verdicts, v)
+		}
+		if len(verdicts) == 0 {
+			return nil, fmt.Errorf("%s holds no manifest (a .yaml, .yml or .json file)", arg)
+		}
+	}
+	return verdicts, nil
+}
+
+// checkStreams reports on a streams.yaml; ok is false when there is none.
+func checkStreams(path string) (_ verdict, ok bool) {
+	if _, err := os.Stat(path); err != nil {
+		return verdict{}, false
+	}
+	_, err := manifests.LoadStreams(path)
+	return judged(verdict{File: path}, err), true
+}
+
+func checkOne(ctx context.Context, e *engine.Engine, c up.Candidate) verdict {
+	v := verdict{File: c.File}
+	if c.Err != nil {
+		return judged(v, c.Err)
+	}
+	v.Function, v.Version = c.Manifest.Name, c.Manifest.Version
+	dir := filepath.Dir(c.File)
+	digest, err := c.Manifest.Fingerprint(dir)
+	if err != nil {
+		return judged(v, err)
+	}
+	v.Manifest = digest
+	if err := up.Unsupported(c.Manifest); err != nil {
+		return judged(v, err)
+	}
+	wasm, err := up.ReadModule(c.File, c.Manifest)
+	if err != nil {
+		return judged(v, err)
+	}
+	module, err := e.Compile(ctx, wasm, c.Manifest)
+	if err != nil {
+		return judged(v, fmt.Errorf("%s: %w", up.ModulePath(c.File, c.Manifest), err))
+	}
+	v.Digest = module.Digest()
+	return judged(v, module.Close(ctx))
+}
+
+func judged(v verdict, err error) verdict {
+	v.OK = err == nil
+	if err != nil {
+		v.Error = err.Error()
+		var problems manifests.Problems
+		if errors.As(err, &problems) {
+			v.Problems = problems
+		}
+	}
+	return v
+}
+
+func printVerdicts(w io.Writer, verdicts []verdict) {
+	bad := 0
+	for _, v := range verdicts {
+		switch {
+		case !v.OK:
+			bad++
+			fmt.Fprintln(w, v.Error+"\n")
+		case v.Function == "":
+			fmt.Fprintf(w, "%s: ok\n", v.File)
+		default:
+			fmt.Fprintf(w, "%s: ok (%s %s, module %.19s…)\n", v.File, v.Function, v.Version, v.Digest)
+		}
+	}
+	fmt.Fprintf(w, "%d checked, %d wrong\n", len(verdicts), bad)
+}

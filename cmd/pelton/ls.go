@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelton-run/pelton/runtime/status"
+)
+
+func lsCommand() *cobra.Command {
+	var conn connection
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the functions of all hosts with state and figures",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			nc, err := conn.connect()
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			hosts, err := status.ListHosts(ctx, nc, quiet)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), hosts)
+			}
+			if len(hosts) == 0 {
+				return fmt.Errorf("no host answers on %s; start one with: pelton up --nats %s", conn.url, conn.url)
+			}
+			return printFunctions(cmd.OutOrStdout(), hosts)
+		},
+	}
+	conn.flags(cmd, "nats://127.0.0.1:4222")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func printFunctions(w io.Writer, hosts []status.HostReport) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FUNCTION\tHOST\tREGION\tVERSION\tSTATE\tACKED\tNAK\tDEAD\tIN FLIGHT\tPENDING\tP50 MS\tP99 MS")
+	var reasons []string
+	for _, h := range hosts {
+		for _, f := range h.Functions {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\n", f.Function, f.Host, dash(f.Region), dash(f.Version), f.State,
+				f.Acked, f.Nak, f.DeadLetters, f.InFlight, f.Pending, f.HandlerP50, f.HandlerP99)
+			for _, r := range f.Reasons {
+				reasons = append(reasons, f.Function+" on "+f.Host+": "+r)
+			}
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range reasons {
+		fmt.Fprintln(w, "\n"+strings.TrimSpace(r))
+	}
+	return nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,86 @@
+// Command pelton runs functions on NATS JetStream.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelton-run/pelton/cmd/pelton/up"
+)
+
+// The exit statuses.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks a command line that makes no sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// errReported says that a command has printed why it failed.
+var errReported = errors.New("reported")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // a second signal ends the process at once
+	}()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// run runs a command line and returns the exit status.
+func run(ctx context.Context, args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errReported):
+		return exitFailed
+	}
+	fmt.Fprintln(os.Stderr, "pelton:", err)
+	if errors.As(err, &usageError{}) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pelton",
+		Short: "A function runtime for NATS JetStream",
+		Long: `Pelton runs functions on a stream. Drop a .wasm file and a manifest into a
+folder; the host subscribes a durable consumer for it and calls its handler for
+every message, inside a WebAssembly sandbox.`,
+		Version:       up.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see --help", err)}
+	})
+	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand())
+	for _, c := range root.Commands() {
+		args := c.Args
+		if args == nil {
+			args = cobra.NoArgs
+		}
+		c.Args = func(cmd *cobra.Command, a []string) error {
+			if err := args(cmd, a); err != nil {
+				return usageError{fmt.Errorf("%w; see pelton %s --help", err, cmd.Name())}
+			}
+			return nil
+		}
+	}
+	return root
+}

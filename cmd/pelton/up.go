@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelton-run/pelton/cmd/pelton/up"
+)
+
+func upCommand() *cobra.Command {
+	var config up.Config
+	var conn connection
+	var level, secrets string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a host on a folder of functions",
+		Long: `Run a host on a folder of functions, with an embedded NATS server unless --nats
+names one. It runs until it is interrupted; then it takes no more messages, lets
+handlers finish, and gives back what was not started.`,
+		Example: "  pelton up --dir functions\n  pelton up --nats nats://nats.example.com --creds host.creds --region eu",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logger(level)
+			if err != nil {
+				return err
+			}
+			config.Log, config.URL = log, conn.url
+			if config.NATS, err = conn.options(); err != nil {
+				return err
+			}
+			if secrets != "" {
+				config.Secrets = fileSecrets(secrets)
+			}
+			h, err := up.Start(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			log.Info().Str("host", h.Name()).Str("url", h.URL()).Msg("up; stop with Ctrl-C")
+			<-cmd.Context().Done()
+			log.Info().Msg("stopping; once more to stop at once")
+			return h.Close()
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&config.Folder, "dir", "functions", "folder with the functions")
+	f.StringVar(&config.Data, "data", "pelton-data", "folder for databases, blobs and caches")
+	f.StringVar(&config.Store, "store", "", "folder for the embedded server's streams (default <data>/nats)")
+	f.StringVar(&config.Name, "name", "", "the host's id (default: made once and kept in <data>/host-id)")
+	f.StringVar(&config.Region, "region", "", "the host's region, {{region}} in manifests")
+	f.StringVar(&config.Listen, "listen", "127.0.0.1:4222", "address of the embedded server")
+	f.DurationVar(&config.Grace, "grace", up.DefaultGrace, "how long handlers may still run when the host stops")
+	f.StringVar(&secrets, "secrets", "", "folder with one file a secret (default: PELTON_SECRET_<NAME> in the environment)")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	conn.flags(cmd, "")
+	return cmd
+}
+
+// fileSecrets looks secrets up in a folder, a file each.
+func fileSecrets(dir string) func(string) (string, error) {
+	return func(name string) (string, error) {
+		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+			return "", fmt.Errorf("secret %q cannot be a file's name", name)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", fmt.Errorf("read secret %s: %w", name, err)
+		}
+		return strings.TrimSpace(string(b)), nil
+	}
+}
+
+// quiet is how long a command waits for one more host to answer.
+const quiet = 300 * time.Millisecond

@@ -1,0 +1,95 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/pelton-run/pelton/manifests"
+)
+
+// MaxFunctions bounds the functions of one folder.
+const MaxFunctions = 2000
+
+// Candidate is one manifest file of a folder, read or not.
+type Candidate struct {
+	File     string
+	Manifest *manifests.Manifest // nil when Err is set
+	Err      error
+}
+
+// Name is the function's, or the file's when the manifest could not be read.
+func (c *Candidate) Name() string {
+	if c.Manifest != nil {
+		return c.Manifest.Name
+	}
+	base := filepath.Base(c.File)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+// ReadFolder reads every manifest of a folder. A manifest that is wrong, or
+// that has the name of another, is a candidate with its error; only a folder
+// that cannot be read is an error.
+func ReadFolder(dir string) ([]Candidate, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read functions folder: %w; make it, or name another with --dir", err)
+	}
+	var found []Candidate
+	taken := map[string]string{}
+	for _, e := range entries {
+		if !isManifest(e.Name()) || e.IsDir() {
+			continue
+		}
+		c := Candidate{File: filepath.Join(dir, e.Name())}
+		c.Manifest, c.Err = manifests.Load(c.File)
+		if c.Err == nil {
+			if first, ok := taken[c.Manifest.Name]; ok {
+				c.Err = fmt.Errorf("%s: name: %q is the name of the function in %s too; give one of them another name", c.File, c.Manifest.Name, first)
+				c.Manifest = nil
+			} else {
+				taken[c.Manifest.Name] = e.Name()
+			}
+		}
+		found = append(found, c)
+	}
+	if len(found) > MaxFunctions {
+		return nil, fmt.Errorf("read functions folder: %d manifests are above the limit of %d", len(found), MaxFunctions)
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].File < found[j].File })
+	return found, nil
+}
+
+// isManifest leaves out the folder's other files, hidden ones and the leavings
+// of editors.
+func isManifest(name string) bool {
+	if strings.HasPrefix(name, ".") || name == manifests.StreamsFile || name == "pelton.yaml" || strings.HasSuffix(name, ".schema.json") {
+		return false
+	}
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}
+
+// ModulePath is where a manifest's module lies.
+func ModulePath(file string, m *manifests.Manifest) string {
+	return filepath.Join(filepath.Dir(file), filepath.FromSlash(m.Module))
+}
+
+// ReadModule reads a module, and says what is missing when it is not there.
+func ReadModule(file string, m *manifests.Manifest) ([]byte, error) {
+	path := ModulePath(file, m)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: module: %s does not exist; build it, or name the file that is there", file, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read module: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,168 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/pelton-run/pelton/manifests"
+	domain "github.com/pelton-run/pelton/runtime"
+	"github.com/pelton-run/pelton/runtime/engine"
+	"github.com/pelton-run/pelton/runtime/status"
+	"github.com/pelton-run/pelton/runtime/trigger"
+)
+
+// function is one function of the host with everything that it holds.
+type function struct {
+	status    *status.Function
+	module    *engine.Module
+	pool      *engine.Pool
+	consumers []*trigger.Consumer
+	endpoints []*trigger.Endpoint
+}
+
+// load prepares all candidates, several at once, as many as there are cores:
+// compiling is the work. One that fails is kept with its problem.
+func (h *Host) load(ctx context.Context, candidates []Candidate) {
+	loaded := make([]*function, len(candidates))
+	work := make(chan int)
+	var group sync.WaitGroup
+	for range min(len(candidates), runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := range work {
+				loaded[i] = h.loadOne(ctx, &candidates[i])
+			}
+		})
+	}
+	for i := range candidates {
+		work <- i
+	}
+	close(work)
+	group.Wait()
+	for _, f := range loaded {
+		if f != nil {
+			h.functions = append(h.functions, f)
+		}
+	}
+}
+
+// loadOne prepares one function; nil when its placement is elsewhere.
+func (h *Host) loadOne(ctx context.Context, c *Candidate) *function {
+	f := &function{status: &status.Function{Name: c.Name(), File: c.File}}
+	err := c.Err
+	if err == nil {
+		if !c.Manifest.RunsIn(h.config.Region) {
+			return nil
+		}
+		f.status.Manifest = c.Manifest.On(h.config.Region, h.config.Name)
+		err = f.prepare(ctx, h)
+	}
+	if err != nil {
+		f.status.Problem = err.Error()
+		h.config.Log.Error().Str("function", c.Name()).Str("file", c.File).Msg("function does not run: " + err.Error())
+		return f
+	}
+	h.config.Log.Info().Str("function", c.Name()).Str("version", f.status.Manifest.Version).Str("digest", f.module.Digest()).Msg("function is ready")
+	return f
+}
+
+// prepare compiles the module, binds the grants, makes the first instance and
+// the triggers. Nothing runs yet.
+func (f *function) prepare(ctx context.Context, h *Host) (err error) {
+	m := f.status.Manifest
+	if err := Unsupported(m); err != nil {
+		return fmt.Errorf("%s: %w", f.status.File, err)
+	}
+	wasm, err := ReadModule(f.status.File, m)
+	if err != nil {
+		return err
+	}
+	if f.module, err = h.engine.Compile(ctx, wasm, m); err != nil {
+		return fmt.Errorf("%s: %w", ModulePath(f.status.File, m), err)
+	}
+	grants, err := h.resources.bind(ctx, m, filepath.Dir(f.status.File))
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.status.File, err)
+	}
+	if f.pool, err = engine.NewPool(ctx, f.module, settings(m)); err != nil {
+		return fmt.Errorf("%s: %w", ModulePath(f.status.File, m), err)
+	}
+	f.status.Running = domain.New(m, f.module.Digest(), f.pool, grants, h.config.Log)
+	f.status.Started = time.Now()
+	f.makeTriggers(h)
+	return nil
+}
+
+// Unsupported refuses what the manifest format has and this version does not
+// act on yet: to ignore it quietly would break a promise.
+func Unsupported(m *manifests.Manifest) error {
+	var errs []error
+	if m.OnDownstreamLag != nil {
+		errs = append(errs, errors.New("on_downstream_lag: is not acted on by this version; remove it"))
+	}
+	if m.Placement.Hosts == "one" {
+		errs = append(errs, errors.New("placement.hosts: one is not acted on by this version; use all"))
+	}
+	return errors.Join(errs...)
+}
+
+// settings says how the manifest's instances run. Until an instance can hold
+// many deliveries, each that waits holds one.
+func settings(m *manifests.Manifest) engine.Settings {
+	most := m.Instances.Max
+	if most == 0 {
+		most = runtime.GOMAXPROCS(0)
+	}
+	return engine.Settings{
+		Max: min(most, m.Concurrency), Memory: int64(m.Limits.Memory), Env: m.Config,
+		Fresh: m.Isolation == "message",
+	}
+}
+
+func (f *function) makeTriggers(h *Host) {
+	m := f.status.Manifest
+	letters := &trigger.DeadLetters{JS: h.js, Config: m.DeadLetter, Function: m.Name, Host: h.config.Name, Region: h.config.Region}
+	for _, t := range m.Triggers {
+		if t.Kind() == "request" {
+			e := trigger.NewEndpoint(t, m.Concurrency, f.status.Running)
+			f.endpoints = append(f.endpoints, e)
+			f.status.Triggers = append(f.status.Triggers, e)
+			continue
+		}
+		config := trigger.ConsumerConfig{
+			JS: h.js, Function: m.Name, Trigger: t, Concurrency: m.Concurrency, Dispatcher: f.status.Running,
+			DeadLetters: letters, Leases: h.leases, Log: h.config.Log.With().Str("function", m.Name).Logger(),
+		}
+		if t.Kind() == "schedule" {
+			config.Trigger, config.Prepare = trigger.ScheduleTrigger(t), trigger.PrepareSchedule(h.js, t)
+		}
+		c := trigger.NewConsumer(config)
+		f.consumers = append(f.consumers, c)
+		f.status.Triggers = append(f.status.Triggers, c)
+	}
+}
+
+// start runs the function's triggers until the host stops.
+func (f *function) start(h *Host) {
+	for _, c := range f.consumers {
+		h.running.Go(func() { c.Run(h.soft, h.hard) })
+	}
+	for _, e := range f.endpoints {
+		h.running.Go(func() { e.Run(h.soft, h.hard) })
+	}
+}
+
+func (f *function) close(ctx context.Context) error {
+	var errs []error
+	if f.pool != nil {
+		errs = append(errs, f.pool.Close())
+	}
+	if f.module != nil {
+		errs = append(errs, f.module.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

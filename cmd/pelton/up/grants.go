@@ -1,0 +1,116 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/host/blob"
+	"github.com/pelton-run/pelton/host/httpc"
+	"github.com/pelton-run/pelton/host/image"
+	"github.com/pelton-run/pelton/host/kv"
+	"github.com/pelton-run/pelton/host/publish"
+	"github.com/pelton-run/pelton/host/sqlite"
+	"github.com/pelton-run/pelton/manifests"
+)
+
+// resources is what the functions of a host share: its databases by name, and
+// what must be closed at the end. It is safe for concurrent use.
+type resources struct {
+	config *Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	gate   *image.Gate
+
+	mu        sync.Mutex
+	databases map[string]*sqlite.Database
+	closers   []func() error
+}
+
+// bind makes the grants of a manifest out of this host's files, buckets and
+// connections. dir is the manifest's folder.
+func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string) (*host.Grants, error) {
+	g := &host.Grants{Databases: map[string]host.Database{}, Blobs: map[string]host.Blobs{}, KV: map[string]host.KV{}, Write: m.WriteDatabase()}
+	for name, grant := range m.Grants.SQLite {
+		db, err := r.database(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		migrations, err := manifests.Migrations(dir, grant)
+		if err != nil {
+			return nil, err
+		}
+		if err := db.Migrate(ctx, migrations); err != nil {
+			return nil, err
+		}
+		g.Databases[name] = db
+	}
+	for name, grant := range m.Grants.Blob {
+		store, err := blob.Open(filepath.Join(r.config.Data, "blobs", name), grant.Mode == manifests.ModeWrite)
+		if err != nil {
+			return nil, err
+		}
+		r.closeLater(store.Close)
+		g.Blobs[name] = store
+	}
+	for name, grant := range m.Grants.KV {
+		g.KV[name] = kv.New(r.js, name, grant)
+	}
+	if len(m.Grants.Publish) > 0 {
+		g.Publish = publish.New(r.nc, r.js, m.Grants.Publish)
+	}
+	if m.Grants.Image != nil {
+		g.Images = image.New(r.gate, int64(m.Grants.Image.MaxPixels))
+	}
+	if len(m.Grants.HTTP) > 0 {
+		client, err := httpc.New(m.Name, m.Grants.HTTP, int64(m.Limits.HTTPBody), httpc.Secrets(r.config.Secrets))
+		if err != nil {
+			return nil, err
+		}
+		r.closeLater(func() error { client.Close(); return nil })
+		g.HTTP = client
+	}
+	return g, nil
+}
+
+// database opens a database once for all functions.
+func (r *resources) database(ctx context.Context, name string) (*sqlite.Database, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if db, ok := r.databases[name]; ok {
+		return db, nil
+	}
+	db, err := sqlite.Open(ctx, name, filepath.Join(r.config.Data, "sqlite", name+".db"))
+	if err != nil {
+		return nil, err
+	}
+	r.databases[name] = db
+	return db, nil
+}
+
+func (r *resources) closeLater(f func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closers = append(r.closers, f)
+}
+
+func (r *resources) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, f := range r.closers {
+		errs = append(errs, f())
+	}
+	for name, db := range r.databases {
+		if err := db.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close database %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,233 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pelton-run/pelton/host/image"
+	"github.com/pelton-run/pelton/host/sqlite"
+	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime/broker"
+	"github.com/pelton-run/pelton/runtime/engine"
+	"github.com/pelton-run/pelton/runtime/status"
+	"github.com/pelton-run/pelton/runtime/trigger"
+)
+
+// Host is one running host. Close must be called.
+type Host struct {
+	config    Config
+	server    *broker.Server // nil when the host joined a cluster
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	engine    *engine.Engine
+	resources *resources
+	leases    *trigger.Leases
+	started   time.Time
+
+	functions []*function
+	services  []micro.Service
+	leaseRun  context.CancelFunc
+	background,
+	running sync.WaitGroup
+	soft, hard context.Context // take no more; end what runs
+	softEnd,
+	hardEnd context.CancelFunc
+}
+
+// Start starts a host: its server or connection, and every function of the
+// folder. A function that is wrong does not stop it; it is shown as failing.
+func Start(ctx context.Context, config Config) (*Host, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	h := &Host{config: config, started: time.Now(), leases: trigger.NewLeases()}
+	h.soft, h.softEnd = context.WithCancel(context.Background())
+	h.hard, h.hardEnd = context.WithCancel(context.Background())
+	candidates, err := ReadFolder(config.Folder)
+	if err != nil {
+		return nil, err
+	}
+	streams, err := manifests.LoadStreams(filepath.Join(config.Folder, manifests.StreamsFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := h.connect(ctx); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	leaseCtx, stopLeases := context.WithCancel(context.Background())
+	h.leaseRun = stopLeases
+	h.background.Go(func() { h.leases.Run(leaseCtx) })
+	h.background.Go(func() { h.ensureStreams(streams.Streams) })
+	h.load(ctx, candidates)
+	if err := h.register(); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	for _, f := range h.functions {
+		f.start(h)
+	}
+	return h, nil
+}
+
+// connect starts the server if there is one, and makes everything that the
+// functions share.
+func (h *Host) connect(ctx context.Context) (err error) {
+	log := h.config.Log
+	options := append(broker.Options(h.config.Name, log), h.config.NATS...)
+	if h.config.URL != "" {
+		h.nc, err = nats.Connect(h.config.URL, options...)
+	} else {
+		if h.server, err = broker.Start(h.config.Listen, h.config.Store, log); err != nil {
+			return err
+		}
+		h.nc, err = h.server.Connect(options...)
+	}
+	if err != nil {
+		return fmt.Errorf("connect to nats: %w", err)
+	}
+	if h.js, err = jetstream.New(h.nc); err != nil {
+		return fmt.Errorf("set up jetstream: %w", err)
+	}
+	settings := h.config.Engine
+	settings.CacheDir = h.config.Cache
+	if h.engine, err = engine.New(ctx, settings); err != nil {
+		return err
+	}
+	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
+	return nil
+}
+
+// ensureStreams creates the declared streams, again and again until the server
+// lets it.
+func (h *Host) ensureStreams(streams []manifests.Stream) {
+	const every = 2 * time.Second
+	said := ""
+	for len(streams) > 0 && h.soft.Err() == nil {
+		ctx, cancel := context.WithTimeout(h.soft, 10*time.Second)
+		created, err := broker.EnsureStreams(ctx, h.js, streams)
+		cancel()
+		if len(created) > 0 {
+			h.config.Log.Info().Strs("streams", created).Msg("created streams")
+		}
+		if err == nil {
+			return
+		}
+		if err.Error() != said {
+			said = err.Error()
+			h.config.Log.Warn().Err(err).Msg("streams are not there yet; trying again")
+		}
+		select {
+		case <-h.soft.Done():
+		case <-time.After(every):
+		}
+	}
+}
+
+// register makes the micro services: the host's and one for each function.
+func (h *Host) register() error {
+	svc, err := status.RegisterHost(h.nc, h.place(), Version, h.Report)
+	if err != nil {
+		return err
+	}
+	h.services = append(h.services, svc)
+	for _, f := range h.functions {
+		svc, err := status.Register(h.nc, f.status, h.place(), f.endpoints)
+		if err != nil {
+			// A file whose name cannot be a service's is in the host's list all
+			// the same.
+			h.config.Log.Warn().Err(err).Str("file", f.status.File).Msg("the function has no micro service")
+			continue
+		}
+		h.services = append(h.services, svc)
+	}
+	return nil
+}
+
+func (h *Host) place() status.Place {
+	return status.Place{Host: h.config.Name, Region: h.config.Region}
+}
+
+// Name is the host's id.
+func (h *Host) Name() string { return h.config.Name }
+
+// Conn is the host's connection.
+func (h *Host) Conn() *nats.Conn { return h.nc }
+
+// JetStream is the host's.
+func (h *Host) JetStream() jetstream.JetStream { return h.js }
+
+// URL is where clients connect.
+func (h *Host) URL() string {
+	if h.server != nil {
+		return h.server.URL()
+	}
+	return h.config.URL
+}
+
+// Report tells of the host and its functions.
+func (h *Host) Report() status.HostReport {
+	r := status.HostReport{Host: h.config.Name, Region: h.config.Region, Version: Version, Started: h.started}
+	for _, f := range h.functions {
+		r.Functions = append(r.Functions, f.status.Figures(h.place()))
+	}
+	sort.Slice(r.Functions, func(i, j int) bool { return r.Functions[i].Function < r.Functions[j].Function })
+	return r
+}
+
+// Close stops the host: it takes no more messages, lets handlers finish within
+// the grace period, gives back what was not started, sends what is buffered,
+// and closes its files.
+func (h *Host) Close() error {
+	h.softEnd()
+	for _, s := range h.services {
+		s.Stop() // it drains its subscriptions; there is nothing to add to an error
+	}
+	done := make(chan struct{})
+	go func() { h.running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(h.config.Grace):
+		h.config.Log.Warn().Dur("grace", h.config.Grace).Msg("handlers did not finish in time; ending them")
+		h.hardEnd()
+		<-done
+	}
+	h.hardEnd()
+	if h.leaseRun != nil {
+		h.leaseRun()
+	}
+	h.background.Wait()
+	return h.release()
+}
+
+// release closes everything that the functions used.
+func (h *Host) release() error {
+	var errs []error
+	ctx := context.Background()
+	for _, f := range h.functions {
+		errs = append(errs, f.close(ctx))
+	}
+	if h.engine != nil {
+		errs = append(errs, h.engine.Close(ctx))
+	}
+	if h.resources != nil {
+		errs = append(errs, h.resources.close())
+	}
+	if h.nc != nil {
+		if h.nc.IsConnected() {
+			errs = append(errs, h.nc.FlushTimeout(5*time.Second))
+		}
+		h.nc.Close()
+	}
+	if h.server != nil {
+		errs = append(errs, h.server.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,304 @@
+// Package event reads the video events of the shipped functions: those of
+// DailyWatch and of TrendVidStream, and of any system whose fields can be named
+// in the manifest's config.
+package event
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/valyala/fastjson"
+
+	"github.com/pelton-run/pelton/sdk"
+)
+
+// Kind is what happened to a video.
+type Kind int
+
+// The kinds, by the second token of the subject.
+const (
+	Other   Kind = iota // nothing that changes a video: video.enriched.…
+	Added               // ingested, discovered
+	Updated             // updated
+	Removed             // removed
+)
+
+// KindOf reads the kind off a subject such as video.ingested.<source>.<id>.
+func KindOf(subject string) Kind {
+	_, rest, _ := strings.Cut(subject, ".")
+	verb, _, _ := strings.Cut(rest, ".")
+	switch verb {
+	case "ingested", "discovered":
+		return Added
+	case "updated":
+		return Updated
+	case "removed":
+		return Removed
+	}
+	return Other
+}
+
+// Config names the fields of the events.
+type Config struct {
+	ID       string   // the video's id, a whole number or a text
+	External string   // the name that it has in URLs
+	Picture  string   // the URL of its picture
+	Region   string   // where it belongs
+	Revision string   // grows with every change; "sequence" takes the stream's
+	Schemas  []string // the schema numbers that are known
+}
+
+// FromEnv reads the configuration from the manifest's config, with the names of
+// DailyWatch's events as defaults.
+func FromEnv() Config {
+	get := func(name, value string) string {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+		return value
+	}
+	return Config{
+		ID: get("id", "video_id"), External: get("external_id", "external_id"), Picture: get("picture", "thumb_url"),
+		Region: get("region", "region"), Revision: get("revision", "revision"),
+		Schemas: strings.Split(get("schema", "1"), ","),
+	}
+}
+
+// Event is one event. Texts that the event does not have are "".
+type Event struct {
+	Kind     Kind
+	ID       string // with all its digits
+	External string // the id, if the event has no other name
+	Source   string
+	Region   string
+	Revision int64
+	Title    string
+	Channel  string
+	Tags     string // joined by spaces
+	Category string
+	Picture  string
+	Path     string   // of the video's page, if the event gives one
+	URLs     []string // that an event asks to purge
+	Modified string   // as the event has it
+	has      map[string]bool
+}
+
+// Has reports whether the event has a text, even an empty one: an update
+// without a title does not change the title.
+func (e *Event) Has(field string) bool { return e.has[field] }
+
+// Text returns a text for SQL: nil when the event does not have it.
+func (e *Event) Text(field, value string) any {
+	if e.has[field] {
+		return value
+	}
+	return nil
+}
+
+// parsers keeps the parser's memory between events; a guest has one thread.
+var parser fastjson.Parser
+
+// Decode reads an event. Every error is permanent: the same bytes never read
+// better.
+func (c *Config) Decode(msg *sdk.Msg) (*Event, error) {
+	v, err := parse(msg.Data())
+	if err != nil {
+		return nil, sdk.Term(err)
+	}
+	e, err := c.read(msg, v)
+	if err != nil {
+		return nil, sdk.Term(err)
+	}
+	return e, nil
+}
+
+// parse reads one JSON object. A byte order mark in front is skipped.
+func parse(data []byte) (*fastjson.Value, error) {
+	data = bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF"))
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, errors.New("decode event: the body is empty")
+	case bytes.HasPrefix(data, []byte{0xFF, 0xFE}), bytes.HasPrefix(data, []byte{0xFE, 0xFF}):
+		return nil, errors.New("decode event: the body is UTF-16; send UTF-8")
+	case bytes.IndexByte(data, 0) >= 0:
+		return nil, errors.New("decode event: the body holds a NUL byte")
+	case !utf8.Valid(data):
+		return nil, errors.New("decode event: the body is not UTF-8")
+	}
+	v, err := parser.ParseBytes(data)
+	if err != nil {
+		return nil, errors.New("decode event: not JSON: " + err.Error())
+	}
+	if v.Type() != fastjson.TypeObject {
+		return nil, errors.New("decode event: a JSON " + v.Type().String() + " where an object is expected")
+	}
+	return v, nil
+}
+
+func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
+	if err := c.checkSchema(v); err != nil {
+		return nil, err
+	}
+	e := &Event{Kind: KindOf(msg.Subject()), has: map[string]bool{}}
+	var err error
+	if e.ID, err = identifier(v, c.ID); err != nil {
+		return nil, err
+	}
+	if e.Revision, err = c.revision(msg, v); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		name string
+		into *string
+	}{{"source", &e.Source}, {"title", &e.Title}, {"category", &e.Category}, {"path", &e.Path},
+		{c.External, &e.External}, {c.Picture, &e.Picture}, {c.Region, &e.Region}} {
+		if err := e.text(v, f.name, f.into); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.rest(v); err != nil {
+		return nil, err
+	}
+	if e.External == "" {
+		e.External = e.ID
+	}
+	return e, nil
+}
+
+// rest reads what has more than one name or form.
+func (e *Event) rest(v *fastjson.Value) error {
+	for _, name := range []string{"channel_id", "channel"} {
+		if err := e.text(v, name, &e.Channel); err != nil {
+			return err
+		}
+	}
+	e.has["channel"] = e.has["channel"] || e.has["channel_id"]
+	for _, name := range []string{"published_at", "occurred_at"} {
+		if err := e.text(v, name, &e.Modified); err != nil {
+			return err
+		}
+	}
+	tags, err := texts(v, "tags")
+	if err != nil {
+		return err
+	}
+	e.Tags, e.has["tags"] = strings.Join(tags, " "), v.Exists("tags")
+	e.URLs, err = texts(v, "urls")
+	return err
+}
+
+func (e *Event) text(v *fastjson.Value, name string, into *string) error {
+	f := v.Get(name)
+	if f == nil || f.Type() == fastjson.TypeNull {
+		return nil
+	}
+	b, err := f.StringBytes()
+	if err != nil {
+		return errors.New("decode event: " + name + " is a " + f.Type().String() + " where a text is expected")
+	}
+	*into = string(b)
+	e.has[name] = true
+	return nil
+}
+
+func texts(v *fastjson.Value, name string) ([]string, error) {
+	f := v.Get(name)
+	if f == nil || f.Type() == fastjson.TypeNull {
+		return nil, nil
+	}
+	values, err := f.Array()
+	if err != nil {
+		return nil, errors.New("decode event: " + name + " is not a list of texts")
+	}
+	out := make([]string, len(values))
+	for i, item := range values {
+		b, err := item.StringBytes()
+		if err != nil {
+			return nil, errors.New("decode event: " + name + " is not a list of texts")
+		}
+		out[i] = string(b)
+	}
+	return out, nil
+}
+
+func (c *Config) checkSchema(v *fastjson.Value) error {
+	s := v.Get("schema")
+	if s == nil {
+		return nil
+	}
+	got := string(s.MarshalTo(nil))
+	for _, known := range c.Schemas {
+		if got == strings.TrimSpace(known) {
+			return nil
+		}
+	}
+	return errors.New("unknown schema " + got + ": this function knows " + strings.Join(c.Schemas, ", "))
+}
+
+// identifier reads an id: a text as it is, or a whole number with all its
+// digits, within 64 bits.
+func identifier(v *fastjson.Value, name string) (string, error) {
+	f := v.Get(name)
+	if f == nil {
+		return "", errors.New("decode event: there is no " + name)
+	}
+	switch f.Type() {
+	case fastjson.TypeString:
+		if b := f.GetStringBytes(); len(b) > 0 && len(b) <= 256 {
+			return string(b), nil
+		}
+		return "", errors.New("decode event: " + name + " is empty or longer than 256 bytes")
+	case fastjson.TypeNumber:
+		raw := string(f.MarshalTo(nil))
+		if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
+			return strconv.FormatInt(n, 10), nil
+		}
+		if n, err := strconv.ParseUint(raw, 10, 64); err == nil {
+			return strconv.FormatUint(n, 10), nil
+		}
+		return "", errors.New("decode event: " + name + " " + shortened(raw) + " is not a whole number of 64 bits")
+	}
+	return "", errors.New("decode event: " + name + " is a " + f.Type().String() + " where a whole number or a text is expected")
+}
+
+func shortened(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+func (c *Config) revision(msg *sdk.Msg, v *fastjson.Value) (int64, error) {
+	if c.Revision == "sequence" {
+		return int64(msg.Metadata().Sequence.Stream), nil
+	}
+	f := v.Get(c.Revision)
+	if f == nil || f.Type() != fastjson.TypeNumber {
+		return 0, errors.New("decode event: " + c.Revision + " is not a number")
+	}
+	raw := string(f.MarshalTo(nil))
+	n, err := strconv.ParseInt(raw, 10, 64)
+	if err != nil {
+		return 0, errors.New("decode event: " + c.Revision + " " + shortened(raw) + " is not a whole number of 64 bits")
+	}
+	return n, nil
+}
+
+// Time reads a time in one of the forms that events have; ok is false for any
+// other text. dateOnly says that it is a day without a time.
+func Time(s string) (t time.Time, dateOnly, ok bool) {
+	if t, err := time.Parse("2006-01-02", s); err == nil {
+		return t, true, true
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, false, true
+		}
+	}
+	return time.Time{}, false, false
+}

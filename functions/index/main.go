@@ -1,0 +1,69 @@
+// Command index keeps a full-text index of video events in SQLite, one
+// transaction a batch. Events whose revision is older than the stored one are
+// dropped; a removed video leaves a tombstone, so that a late event does not
+// revive it: only one that adds the video anew, at a higher revision, does.
+package main
+
+import (
+	"context"
+
+	"github.com/pelton-run/pelton/functions/event"
+	"github.com/pelton-run/pelton/sdk"
+)
+
+func init() { sdk.HandleBatch(handle) }
+
+func main() {} // a reactor is called, not run
+
+var (
+	config = event.FromEnv()
+	db     = sdk.SQLite("search")
+)
+
+// The statements. Triggers of the migration keep the full-text index in step.
+const (
+	columns = `INSERT INTO videos (id, external_id, source, region, category, title, channel, tags, occurred_at, revision, removed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+ON CONFLICT (id) DO UPDATE SET external_id = excluded.external_id, source = coalesce(excluded.source, source),
+ region = coalesce(excluded.region, region), category = coalesce(excluded.category, category),
+ title = coalesce(excluded.title, title), channel = coalesce(excluded.channel, channel),
+ tags = coalesce(excluded.tags, tags), occurred_at = coalesce(excluded.occurred_at, occurred_at),
+ revision = excluded.revision, removed = 0
+WHERE excluded.revision > videos.revision`
+	add    = columns
+	update = columns + ` AND videos.removed = 0`
+	remove = `INSERT INTO videos (id, external_id, revision, removed) VALUES (?, ?, ?, 1)
+ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, removed = 1 WHERE excluded.revision > videos.revision`
+)
+
+func handle(ctx context.Context, batch sdk.Batch) error { return batch.Each(ctx, apply) }
+
+func apply(ctx context.Context, msg *sdk.Msg) error {
+	kind := event.KindOf(msg.Subject())
+	if kind == event.Other {
+		return nil
+	}
+	e, err := config.Decode(msg)
+	if err != nil {
+		return err
+	}
+	if kind == event.Removed {
+		_, err = db.Exec(ctx, remove, e.ID, e.External, e.Revision)
+		return err
+	}
+	statement := add
+	if kind == event.Updated {
+		statement = update
+	}
+	_, err = db.Exec(ctx, statement, e.ID, e.External, e.Text("source", e.Source), e.Text(config.Region, e.Region),
+		e.Text("category", e.Category), e.Text("title", e.Title), e.Text("channel", e.Channel), e.Text("tags", e.Tags),
+		modified(e), e.Revision)
+	return err
+}
+
+func modified(e *event.Event) any {
+	if e.Modified == "" {
+		return nil
+	}
+	return e.Modified
+}

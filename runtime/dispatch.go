@@ -1,0 +1,172 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pelton-run/pelton/host"
+)
+
+// errTimeout is the cause of an invocation's ended context.
+var errTimeout = errors.New("the manifest's timeout has passed")
+
+// settleTimeout bounds what follows a handler: the commit, its publishes and a
+// dead letter. Each may be tried again by a redelivery.
+const settleTimeout = 30 * time.Second
+
+// Dispatch takes a batch from arrival to settlement: it runs the handler, makes
+// its effects durable and settles each delivery. Triggers call it, at most
+// concurrency times at once. ctx ends when the host cannot wait any longer.
+func (f *Function) Dispatch(ctx context.Context, batch []Delivery) {
+	f.Stats.arrive(batch)
+	f.process(ctx, batch)
+}
+
+// process runs a batch. When an invocation is taken down, nothing of it is
+// settled: the delivery that was open runs alone next, the others again in
+// halves, so that only one that fails alone is charged.
+func (f *Function) process(ctx context.Context, batch []Delivery) {
+	outcomes, open, err := f.invoke(ctx, batch)
+	if err == nil {
+		f.settleAll(ctx, batch, outcomes)
+		return
+	}
+	if len(batch) == 1 {
+		f.settleAll(ctx, batch, []settled{{Outcome: host.Outcome{Disposition: host.Nak, Reason: err.Error()}}})
+		return
+	}
+	f.log.Warn().Err(err).Int("batch", len(batch)).Msg("an invocation was taken down; its messages run again in smaller batches")
+	if open >= 0 && open < len(batch) {
+		f.process(ctx, batch[open:open+1])
+		rest := append(append([]Delivery{}, batch[:open]...), batch[open+1:]...)
+		f.halves(ctx, rest)
+		return
+	}
+	f.halves(ctx, batch)
+}
+
+func (f *Function) halves(ctx context.Context, batch []Delivery) {
+	middle := (len(batch) + 1) / 2
+	f.process(ctx, batch[:middle])
+	if middle < len(batch) {
+		f.process(ctx, batch[middle:])
+	}
+}
+
+// settled is what a delivery's handler left behind.
+type settled struct {
+	host.Outcome
+	response *host.Response
+}
+
+// invoke runs the handler once and makes its effects durable: commit first,
+// then the publishes that waited for it. err says that the invocation was taken
+// down; open is the index of the delivery that it was at, -1 for none.
+func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []settled, open int, err error) {
+	ictx, cancel := context.WithTimeoutCause(ctx, f.Manifest.Timeout.Std(), errTimeout)
+	defer cancel()
+	messages := make([]*host.Message, len(batch))
+	for i, d := range batch {
+		messages[i] = d.Message()
+	}
+	call := host.NewCall(ictx, f.Manifest.Name, f.grants, f.limits, f.guest, messages)
+	defer call.Close()
+	if err := call.Start(); err != nil {
+		return failAll(batch, err), -1, nil
+	}
+	start := time.Now()
+	err = f.invoker.Invoke(call)
+	f.Stats.invoked(time.Since(start), err)
+	if err != nil {
+		return nil, call.Open(), err
+	}
+	call.Finish()
+	if err := f.makeDurable(ctx, call); err != nil {
+		return failAll(batch, err), -1, nil
+	}
+	outcomes = make([]settled, len(batch))
+	for i, d := range call.Deliveries() {
+		outcomes[i] = settled{Outcome: d.Outcome, response: d.Response}
+	}
+	return outcomes, -1, nil
+}
+
+// makeDurable commits the transaction and sends what waited for it.
+func (f *Function) makeDurable(ctx context.Context, call *host.Call) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if err := call.Commit(ctx); err != nil {
+		return err
+	}
+	for _, m := range call.Pending() {
+		if _, err := f.grants.Publish.Publish(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func failAll(batch []Delivery, err error) []settled {
+	outcomes := make([]settled, len(batch))
+	for i := range outcomes {
+		outcomes[i].Outcome = host.Outcome{Disposition: host.Nak, Reason: err.Error()}
+	}
+	return outcomes
+}
+
+func (f *Function) settleAll(ctx context.Context, batch []Delivery, outcomes []settled) {
+	for i, d := range batch {
+		f.settle(ctx, d, outcomes[i])
+	}
+}
+
+// settle tells the stream what became of one delivery.
+func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
+	m := d.Message()
+	v := f.policy.Dispose(d.Attempt(), time.Since(m.Timestamp), o.Outcome, rand.Float64())
+	var err error
+	switch v.Action {
+	case Ack:
+		err = d.Ack(ctx, o.response)
+	case Retry:
+		err = d.Retry(ctx, v.Delay, v.Error)
+	case GiveUp:
+		err = f.giveUp(ctx, d, v)
+	}
+	f.Stats.settled(m, v, err)
+	if v.Action == Ack && err == nil {
+		return
+	}
+	event := f.log.Warn().Str("subject", m.Subject).Uint64("sequence", m.StreamSeq).Int("attempt", d.Attempt())
+	if err != nil {
+		event.Err(err).Msg("a delivery could not be settled; it comes again")
+		return
+	}
+	event.Str("error", v.Error).Dur("delay", v.Delay).Str("reason", v.Reason).Msg(v.Action.String())
+}
+
+// giveUp stores the dead letter. If that is not possible the message is kept:
+// it comes again slowly, until it is.
+func (f *Function) giveUp(ctx context.Context, d Delivery, v Verdict) error {
+	gctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	err := d.GiveUp(gctx, v)
+	if err == nil {
+		return nil
+	}
+	last := f.policy.Backoff[len(f.policy.Backoff)-1]
+	return errors.Join(err, d.Retry(gctx, max(last, time.Second), v.Error))
+}
+
+// String names the action for the log.
+func (a Action) String() string {
+	switch a {
+	case Ack:
+		return "acked"
+	case Retry:
+		return "a message failed and is retried"
+	}
+	return "a message was given up on"
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/pelton-run/pelton/host"
+)
+
+// maxText bounds the texts that an instance remembers.
+const maxTexts = 256
+
+// instance is one instantiated module with its own memory. One goroutine uses
+// it at a time.
+type instance struct {
+	module     api.Module
+	handle     api.Function
+	stack      [3]uint64
+	invocation *invocation
+	call       *host.Call        // of the invocation that runs; nil between
+	scratch    []byte            // where answers are encoded
+	texts      map[string]string // statements that were seen, so that they are not copied each time
+	output     *lines
+}
+
+// invocation is the context of everything that runs in an instance. wazero
+// hands it to host functions as it is, so they find their instance without a
+// look-up.
+type invocation struct {
+	context.Context
+	instance *instance
+}
+
+// text reads a text that is likely to come again, such as a statement.
+func (in *instance) text(r *reader) string {
+	b := r.take(r.u32())
+	if s, ok := in.texts[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(in.texts) >= maxTexts {
+		clear(in.texts)
+	}
+	in.texts[s] = s
+	return s
+}
+
+// memoryLimit allocates an instance's memory up to the manifest's limit; growth
+// beyond it fails in the guest.
+type memoryLimit struct{ bytes uint64 }
+
+// Allocate implements experimental.MemoryAllocator.
+func (l memoryLimit) Allocate(capacity, _ uint64) experimental.LinearMemory {
+	return &linearMemory{limit: l.bytes}
+}
+
+type linearMemory struct {
+	b     []byte
+	limit uint64
+}
+
+// Reallocate implements experimental.LinearMemory: nil refuses the growth.
+func (m *linearMemory) Reallocate(size uint64) []byte {
+	if size > m.limit {
+		return nil
+	}
+	if size > uint64(cap(m.b)) {
+		// A quarter more than asked for, so that a guest that grows page by page
+		// is not copied each time.
+		grown := make([]byte, size, min(size+size/4, m.limit))
+		copy(grown, m.b)
+		m.b = grown
+	}
+	m.b = m.b[:size]
+	return m.b
+}
+
+// Free implements experimental.LinearMemory.
+func (m *linearMemory) Free() { m.b = nil }
+
+// newInstance instantiates a module and runs its _initialize, within ctx.
+func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
+	in := &instance{texts: map[string]string{}, output: &lines{}}
+	in.invocation = &invocation{Context: ctx, instance: in}
+	// What the guest calls while it initialises is granted nothing.
+	in.call = host.NewCall(ctx, "", &host.Grants{}, host.Limits{}, silent{}, nil)
+	defer in.call.Close()
+	config := wazero.NewModuleConfig().
+		WithName("").
+		WithStartFunctions(). // _initialize is called below, where its errors are told apart
+		WithSysWalltime().
+		WithSysNanotime().
+		WithNanosleep(in.sleep).
+		WithRandSource(rand.Reader).
+		WithStdout(in.output).
+		WithStderr(in.output)
+	for name, value := range s.Env {
+		config = config.WithEnv(name, value)
+	}
+	module, err := m.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.invocation, memoryLimit{uint64(s.Memory)}), m.compiled, config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: instantiate: %v", ErrABI, err)
+	}
+	in.module = module
+	if init := module.ExportedFunction(exportInit); init != nil {
+		if _, err := init.Call(in.invocation); err != nil {
+			err = in.explain(ctx, err)
+			return nil, errors.Join(fmt.Errorf("run %s: %w", exportInit, err), in.close())
+		}
+	}
+	in.handle = module.ExportedFunction(exportHandle)
+	return in, nil
+}
+
+func (in *instance) close() error { return in.module.Close(context.Background()) }
+
+// sleep is the guest's time.Sleep. It ends with the invocation.
+func (in *instance) sleep(ns int64) {
+	timer := time.NewTimer(time.Duration(ns))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-in.invocation.Done():
+	}
+}
+
+// silent drops the log of a guest that initialises: it has no function's log yet.
+type silent struct{}
+
+func (silent) Log(*host.Message, int, string, [][2]string) {}
+
+// maxScratch bounds what an instance keeps of its scratch memory.
+const maxScratch = 1 << 20
+
+// run calls the handler for an invocation. When the invocation's context ends,
+// its operations return cancelled and the handler may still return within
+// [Grace]; then the guest is stopped.
+func (in *instance) run(c *host.Call) error {
+	kill, stop := context.WithCancel(context.Background())
+	defer stop()
+	defer context.AfterFunc(c.Context(), func() {
+		timer := time.AfterFunc(Grace, stop)
+		context.AfterFunc(kill, func() { timer.Stop() })
+	})()
+	in.call = c
+	in.invocation.Context = kill
+	in.output.to = func(line string) { c.Log(0, 0, line, nil) }
+	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
+	err := in.handle.CallWithStack(in.invocation, in.stack[:])
+	in.output.flush()
+	if err != nil {
+		err = in.explain(c.Context(), err)
+	}
+	in.call, in.output.to = nil, nil
+	if cap(in.scratch) > maxScratch {
+		in.scratch = nil
+	}
+	return err
+}
+
+// explain says in one line how a guest ended; the rest of a Go guest's trace is
+// in its log.
+func (in *instance) explain(ctx context.Context, err error) error {
+	var exit *sys.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %v", ErrTimeout, context.Cause(ctx))
+	case errors.As(err, &exit):
+		if said := in.output.first(); said != "" {
+			return fmt.Errorf("%w: status %d: %s", ErrExit, exit.ExitCode(), said)
+		}
+		return fmt.Errorf("%w: the guest ended its program with status %d", ErrExit, exit.ExitCode())
+	}
+	text, _, _ := strings.Cut(err.Error(), "\nwasm stack trace:")
+	text, _, _ = strings.Cut(text, "\n")
+	if said := in.output.first(); said != "" {
+		text += ": " + said
+	}
+	return fmt.Errorf("%w: %s", ErrTrap, text)
+}

@@ -1,0 +1,222 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime"
+)
+
+// Timing of a consumer.
+const (
+	apiTimeout  = 3 * time.Second        // of one request to JetStream
+	retryEvery  = 2 * time.Second        // while something is missing
+	lagEvery    = 2 * time.Second        // between looks at the durable
+	pullExpiry  = 30 * time.Second       // of one pull request
+	pullBeat    = 5 * time.Second        // of its heartbeats
+	giveBack    = 100 * time.Millisecond // delay of what is given back on drain
+	maxPrefetch = 1000                   // messages asked for at one time
+)
+
+// Dispatcher takes batches; runtime.Function is one.
+type Dispatcher interface {
+	Dispatch(ctx context.Context, batch []runtime.Delivery)
+}
+
+// ConsumerConfig is what a stream trigger needs.
+type ConsumerConfig struct {
+	JS          jetstream.JetStream
+	Function    string
+	Trigger     manifests.Trigger
+	Concurrency int
+	Dispatcher  Dispatcher
+	DeadLetters *DeadLetters
+	Leases      *Leases
+	Log         zerolog.Logger
+	// Prepare, when set, runs before the stream is looked up: a schedule makes
+	// its stream and its definition there.
+	Prepare func(ctx context.Context) error
+}
+
+// Consumer takes messages from one durable and hands them on in batches. Make
+// it with NewConsumer and call Run once.
+type Consumer struct {
+	config ConsumerConfig
+	leases *leaseSet
+	board  board
+}
+
+// NewConsumer makes a consumer.
+func NewConsumer(config ConsumerConfig) *Consumer {
+	t := config.Trigger
+	c := &Consumer{config: config, leases: newLeaseSet(t.AckWait.Std())}
+	kind := "stream"
+	if t.Schedule != "" {
+		kind = "schedule"
+	}
+	c.board.state = State{Name: t.Name, Kind: kind, Stream: t.Stream, Durable: t.DurableName, State: StateStarting}
+	return c
+}
+
+// State says how the consumer is.
+func (c *Consumer) State() State { return c.board.get() }
+
+// Run takes messages until ctx ends, and waits for whatever is missing: the
+// server, the stream, the durable. Then it gives back what it has not started
+// and returns once the running handlers have ended; hard ends those.
+func (c *Consumer) Run(ctx, hard context.Context) {
+	c.config.Leases.add(c.leases)
+	defer c.config.Leases.remove(c.leases)
+	defer c.board.set(StateStopped, "")
+	said := ""
+	for ctx.Err() == nil {
+		err := c.session(ctx, hard)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		state := StateWaiting
+		if errors.As(err, &permanent{}) {
+			state = StateFailed
+		}
+		c.board.set(state, err.Error())
+		if err.Error() != said { // once for each reason
+			said = err.Error()
+			c.config.Log.Warn().Str("trigger", c.config.Trigger.Name).Str("state", state).Msg(said)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// session finds the stream and the durable and consumes until that breaks.
+func (c *Consumer) session(ctx, hard context.Context) error {
+	found, created, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	t := c.config.Trigger
+	prefetch := min(c.config.Concurrency*t.Batch.Max, maxPrefetch)
+	messages, err := found.Messages(jetstream.PullMaxMessages(prefetch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullBeat))
+	if err != nil {
+		return fmt.Errorf("pull from durable %s: %w", t.DurableName, err)
+	}
+	c.board.set(StateOK, "")
+	sctx, end := context.WithCancel(ctx)
+	defer end()
+	queue := make(chan *delivery, prefetch)
+	readErr := make(chan error, 1)
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer close(queue)
+		readErr <- c.read(messages, queue, created)
+		end()
+	})
+	group.Go(func() { c.watch(sctx, found) })
+	stop := context.AfterFunc(sctx, messages.Drain)
+	defer stop()
+	c.work(sctx, hard, queue)
+	group.Wait()
+	if err := <-readErr; err != nil && ctx.Err() == nil {
+		return fmt.Errorf("read from durable %s: %w", t.DurableName, err)
+	}
+	return nil
+}
+
+// open returns the durable, and when its stream was created.
+func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*apiTimeout)
+	defer cancel()
+	t := c.config.Trigger
+	if c.config.Prepare != nil {
+		if err := c.config.Prepare(ctx); err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+	lookup, done := context.WithTimeout(ctx, apiTimeout)
+	defer done()
+	stream, err := c.config.JS.Stream(lookup, t.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, time.Time{}, fmt.Errorf("stream %s does not exist; create it, or declare it in streams.yaml", t.Stream)
+	}
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("look up stream %s: %w", t.Stream, err)
+	}
+	found, notes, err := c.ensureDurable(ctx, stream)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if len(notes) > 0 {
+		c.config.Log.Info().Str("durable", t.DurableName).Strs("changed", notes).Msg("adopted a durable")
+		c.board.update(func(s *State) { s.Notes = notes })
+	}
+	return found, stream.CachedInfo().Created, nil
+}
+
+// read puts messages into the queue, with their leases held from now on.
+func (c *Consumer) read(messages jetstream.MessagesContext, queue chan<- *delivery, created time.Time) error {
+	missed := 0
+	for {
+		msg, err := messages.Next()
+		switch {
+		case errors.Is(err, jetstream.ErrMsgIteratorClosed):
+			return nil
+		case errors.Is(err, jetstream.ErrNoHeartbeat):
+			// The connection may be away, which mends itself, or the durable is
+			// gone, which only a new session notices.
+			if missed++; missed >= 2 {
+				messages.Stop()
+				return err
+			}
+			continue
+		case err != nil:
+			messages.Stop()
+			return err
+		}
+		missed = 0
+		d, err := newDelivery(c, msg, created)
+		if err != nil {
+			messages.Stop()
+			return err
+		}
+		c.leases.hold(d)
+		queue <- d
+	}
+}
+
+// watch looks at the durable now and then, for the lag that status shows.
+func (c *Consumer) watch(ctx context.Context, consumer jetstream.Consumer) {
+	ticker := time.NewTicker(lagEvery)
+	defer ticker.Stop()
+	for {
+		c.look(ctx, consumer)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *Consumer) look(ctx context.Context, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		return // the pull loop finds out on its own what is wrong
+	}
+	c.board.update(func(s *State) {
+		s.Pending, s.Outstanding = info.NumPending, info.NumAckPending
+		if info.Delivered.Last != nil {
+			s.LastMessage = *info.Delivered.Last
+		}
+	})
+}

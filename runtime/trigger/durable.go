@@ -1,0 +1,216 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pelton-run/pelton/manifests"
+)
+
+// Metadata of our durables.
+const (
+	metaFunction = "pelton.function"
+	metaStart    = "pelton.start" // the deliver_policy that the durable was created for
+)
+
+// placing bounds how long a durable stays paused while its start is set.
+const placing = 10 * time.Minute
+
+// ensureDurable creates the trigger's durable, or adopts the one that exists.
+// notes say what was changed on one that exists.
+func (c *Consumer) ensureDurable(ctx context.Context, stream jetstream.Stream) (_ jetstream.Consumer, notes []string, err error) {
+	t := c.config.Trigger
+	if err := checkFilters(t, stream.CachedInfo().Config.Subjects); err != nil {
+		return nil, nil, err
+	}
+	found, err := stream.Consumer(ctx, t.DurableName)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		found, err = c.create(ctx, stream)
+		return found, nil, err
+	case err != nil:
+		return nil, nil, fmt.Errorf("look up durable %s: %w", t.DurableName, err)
+	}
+	info := found.CachedInfo()
+	if unplaced(info, t) {
+		return found, nil, c.place(ctx, stream)
+	}
+	return c.adopt(ctx, stream, info)
+}
+
+// checkFilters refuses a filter that the stream could never serve.
+func checkFilters(t manifests.Trigger, subjects []string) error {
+	for _, f := range t.FilterSubjects {
+		served := slices.ContainsFunc(subjects, func(s string) bool { return overlaps(s, f) })
+		if !served {
+			return permanent{fmt.Errorf("filter_subjects %q lies outside stream %s, which takes %s", f, t.Stream, strings.Join(subjects, ", "))}
+		}
+	}
+	return nil
+}
+
+// overlaps reports whether two patterns have a subject in common.
+func overlaps(a, b string) bool {
+	for {
+		x, arest, amore := strings.Cut(a, ".")
+		y, brest, bmore := strings.Cut(b, ".")
+		switch {
+		case x == ">" || y == ">":
+			return true
+		case x != y && x != "*" && y != "*":
+			return false
+		case amore != bmore:
+			return false
+		case !amore:
+			return true
+		}
+		a, b = arest, brest
+	}
+}
+
+// permanent marks an error that waiting does not mend.
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error { return p.error }
+
+// create creates the durable. It delivers all, so that it can be rewound; any
+// other start is made by pausing it, moving it, and letting it go.
+func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
+	t := c.config.Trigger
+	config := jetstream.ConsumerConfig{
+		Durable: t.DurableName, Description: "Pelton function " + c.config.Function,
+		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: t.AckWait.Std(), MaxDeliver: -1, MaxAckPending: t.MaxAckPending,
+		FilterSubjects: t.FilterSubjects,
+		Metadata:       map[string]string{metaFunction: c.config.Function, metaStart: t.DeliverPolicy},
+	}
+	if t.DeliverPolicy != "all" {
+		until := time.Now().Add(placing)
+		config.PauseUntil = &until
+	}
+	created, err := stream.CreateConsumer(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("create durable %s: %w", t.DurableName, err)
+	}
+	if t.DeliverPolicy != "all" {
+		if err := c.place(ctx, stream); err != nil {
+			return nil, err
+		}
+	}
+	return created, nil
+}
+
+// unplaced reports whether a durable of ours was created and never moved to
+// its start: its host died in between.
+func unplaced(info *jetstream.ConsumerInfo, t manifests.Trigger) bool {
+	return t.DeliverPolicy != "all" && info.Config.Metadata[metaStart] == t.DeliverPolicy &&
+		info.Paused && info.Delivered.Consumer == 0 && info.Delivered.Stream == 0
+}
+
+// place moves a paused durable to the start that the manifest wants and lets
+// it go.
+func (c *Consumer) place(ctx context.Context, stream jetstream.Stream) error {
+	t := c.config.Trigger
+	seq, err := c.startSequence(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
+	}
+	if _, err := c.config.JS.ResetConsumerToSequence(ctx, t.Stream, t.DurableName, seq); err != nil {
+		return fmt.Errorf("move durable %s to sequence %d (needs nats-server 2.14): %w", t.DurableName, seq, err)
+	}
+	if _, err := c.config.JS.ResumeConsumer(ctx, t.Stream, t.DurableName); err != nil {
+		return fmt.Errorf("resume durable %s: %w", t.DurableName, err)
+	}
+	return nil
+}
+
+func (c *Consumer) startSequence(ctx context.Context, stream jetstream.Stream) (uint64, error) {
+	t := c.config.Trigger
+	switch t.DeliverPolicy {
+	case "by_start_sequence":
+		return t.OptStartSeq, nil
+	case "by_start_time":
+		return sequenceAt(ctx, stream, t.OptStartTime)
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq + 1, nil
+}
+
+// sequenceAt returns the first sequence stored at or after a time, by a
+// consumer that is thrown away.
+func sequenceAt(ctx context.Context, stream jetstream.Stream, at string) (uint64, error) {
+	start, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return 0, err
+	}
+	probe, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return 0, err
+	}
+	info := probe.CachedInfo()
+	if err := stream.DeleteConsumer(ctx, info.Name); err != nil {
+		return 0, err
+	}
+	return info.Delivered.Stream + 1, nil
+}
+
+// adopt brings a durable that exists to what delivery needs, keeping its
+// position, and refuses one that cannot be.
+func (c *Consumer) adopt(ctx context.Context, stream jetstream.Stream, info *jetstream.ConsumerInfo) (jetstream.Consumer, []string, error) {
+	t, have := c.config.Trigger, info.Config
+	name := t.Stream + " " + t.DurableName
+	switch {
+	case have.DeliverSubject != "":
+		return nil, nil, permanent{fmt.Errorf("durable %s is a push consumer; remove it with: nats consumer rm %s (its position is ack floor %d: set deliver_policy: by_start_sequence and opt_start_seq: %d)", t.DurableName, name, info.AckFloor.Stream, info.AckFloor.Stream+1)}
+	case have.AckPolicy != jetstream.AckExplicitPolicy:
+		return nil, nil, permanent{fmt.Errorf("durable %s has ack policy %s instead of explicit; remove it with: nats consumer rm %s (its position is ack floor %d)", t.DurableName, have.AckPolicy, name, info.AckFloor.Stream)}
+	}
+	want, notes := adjusted(have, t)
+	if len(notes) == 0 {
+		consumer, err := stream.Consumer(ctx, t.DurableName)
+		return consumer, nil, err
+	}
+	consumer, err := stream.UpdateConsumer(ctx, want)
+	if err != nil {
+		return nil, nil, fmt.Errorf("update durable %s (%s): %w", t.DurableName, strings.Join(notes, "; "), err)
+	}
+	return consumer, notes, nil
+}
+
+// adjusted returns a durable's configuration as delivery needs it, and what
+// differs from the one that it has.
+func adjusted(have jetstream.ConsumerConfig, t manifests.Trigger) (jetstream.ConsumerConfig, []string) {
+	want := have
+	var notes []string
+	change := func(differs bool, note string, apply func()) {
+		if differs {
+			notes = append(notes, note)
+			apply()
+		}
+	}
+	change(have.MaxDeliver != -1, fmt.Sprintf("max_deliver %d -> -1", have.MaxDeliver), func() { want.MaxDeliver = -1 })
+	change(len(have.BackOff) > 0, "backoff removed", func() { want.BackOff = nil })
+	change(have.InactiveThreshold != 0, "inactive_threshold removed", func() { want.InactiveThreshold = 0 })
+	change(have.AckWait != t.AckWait.Std() || len(have.BackOff) > 0, fmt.Sprintf("ack_wait %s -> %s", have.AckWait, t.AckWait), func() { want.AckWait = t.AckWait.Std() })
+	change(have.MaxAckPending != t.MaxAckPending, fmt.Sprintf("max_ack_pending %d -> %d", have.MaxAckPending, t.MaxAckPending), func() { want.MaxAckPending = t.MaxAckPending })
+	filters := have.FilterSubjects
+	if have.FilterSubject != "" {
+		filters = []string{have.FilterSubject}
+	}
+	change(!slices.Equal(filters, t.FilterSubjects), fmt.Sprintf("filter_subjects %v -> %v", filters, t.FilterSubjects), func() {
+		want.FilterSubject, want.FilterSubjects = "", t.FilterSubjects
+	})
+	return want, notes
+}

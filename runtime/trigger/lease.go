@@ -1,0 +1,114 @@
+package trigger
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// leaseTick is how often leases are looked at. The shortest ack_wait is 3 s and
+// a lease is extended at a third of it.
+const leaseTick = 500 * time.Millisecond
+
+// Leases extends the leases of everything that a host holds, queued or running,
+// so that work may take many times ack_wait. One goroutine serves all triggers.
+type Leases struct {
+	mu   sync.Mutex
+	sets map[*leaseSet]struct{}
+}
+
+// NewLeases makes the leases of a host. Run must be running.
+func NewLeases() *Leases { return &Leases{sets: map[*leaseSet]struct{}{}} }
+
+// Run extends leases until ctx ends.
+func (l *Leases) Run(ctx context.Context) {
+	ticker := time.NewTicker(leaseTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			l.extend(now)
+		}
+	}
+}
+
+func (l *Leases) extend(now time.Time) {
+	l.mu.Lock()
+	sets := make([]*leaseSet, 0, len(l.sets))
+	for s := range l.sets {
+		sets = append(sets, s)
+	}
+	l.mu.Unlock()
+	for _, s := range sets {
+		s.extend(now)
+	}
+}
+
+func (l *Leases) add(s *leaseSet) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sets[s] = struct{}{}
+}
+
+func (l *Leases) remove(s *leaseSet) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sets, s)
+}
+
+// leaseSet is the deliveries that one trigger holds: a list through the
+// deliveries themselves, in the order of their last extension, so that a tick
+// looks only at those that are due.
+type leaseSet struct {
+	every time.Duration // a third of ack_wait
+
+	mu   sync.Mutex
+	head delivery // of a ring; holds no message
+}
+
+func newLeaseSet(ackWait time.Duration) *leaseSet {
+	s := &leaseSet{every: ackWait / 3}
+	s.head.next, s.head.prev = &s.head, &s.head
+	return s
+}
+
+func (s *leaseSet) hold(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.extended = time.Now()
+	s.append(d)
+}
+
+func (s *leaseSet) append(d *delivery) {
+	last := s.head.prev
+	last.next, d.prev, d.next, s.head.prev = d, last, &s.head, d
+}
+
+func (s *leaseSet) release(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlink(d)
+}
+
+func (s *leaseSet) unlink(d *delivery) {
+	if d.next == nil {
+		return
+	}
+	d.prev.next, d.next.prev = d.next, d.prev
+	d.next, d.prev = nil, nil
+}
+
+// extend tells the server of the deliveries that are due. A message that could
+// not be sent is sent again at the next third.
+func (s *leaseSet) extend(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d := s.head.next; d != &s.head && now.Sub(d.extended) >= s.every; d = s.head.next {
+		d.msg.InProgress() // the connection buffers it while it reconnects
+		d.extended = now
+		s.unlink(d)
+		s.append(d)
+	}
+}

@@ -1,0 +1,137 @@
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime"
+)
+
+// maxQueued bounds the requests that wait for a handler, as a multiple of the
+// concurrency; what is above is refused at once.
+const maxQueued = 4
+
+// Endpoint answers the requests of one subject with a function. Its hosts form
+// a queue group. Make it with NewEndpoint.
+type Endpoint struct {
+	trigger    manifests.Trigger
+	dispatcher Dispatcher
+	slots      chan struct{} // one for each handler that runs
+	places     chan struct{} // one for each request, running or waiting
+	board      board
+
+	mu     sync.Mutex
+	hard   context.Context // of the handlers; nil while requests are refused
+	active sync.WaitGroup
+}
+
+// NewEndpoint makes an endpoint. Run must be running for it to answer.
+func NewEndpoint(t manifests.Trigger, concurrency int, d Dispatcher) *Endpoint {
+	e := &Endpoint{trigger: t, dispatcher: d, slots: make(chan struct{}, concurrency), places: make(chan struct{}, concurrency*maxQueued)}
+	e.board.state = State{Name: t.Name, Kind: "request", Subject: t.Request, State: StateStarting}
+	return e
+}
+
+// Name is the trigger's name, which is the micro endpoint's too.
+func (e *Endpoint) Name() string { return e.trigger.Name }
+
+// Subject is where the endpoint listens.
+func (e *Endpoint) Subject() string { return e.trigger.Request }
+
+// State says how the endpoint is.
+func (e *Endpoint) State() State { return e.board.get() }
+
+// Run answers requests until ctx ends, and waits for the handlers that run.
+func (e *Endpoint) Run(ctx, hard context.Context) {
+	e.mu.Lock()
+	e.hard = hard
+	e.mu.Unlock()
+	e.board.set(StateOK, "")
+	<-ctx.Done()
+	e.mu.Lock()
+	e.hard = nil
+	e.mu.Unlock()
+	e.active.Wait()
+	e.board.set(StateStopped, "")
+}
+
+// Handle is the micro handler. It returns at once.
+func (e *Endpoint) Handle(req micro.Request) {
+	e.mu.Lock()
+	hard := e.hard
+	if hard != nil {
+		e.active.Add(1)
+	}
+	e.mu.Unlock()
+	if hard == nil {
+		req.Error("503", "the host is stopping or starting", nil)
+		return
+	}
+	select {
+	case e.places <- struct{}{}:
+	default:
+		e.active.Done()
+		req.Error("503", fmt.Sprintf("%d requests are waiting already", cap(e.places)), nil)
+		return
+	}
+	go func() {
+		defer e.active.Done()
+		defer func() { <-e.places }()
+		e.slots <- struct{}{}
+		defer func() { <-e.slots }()
+		e.dispatcher.Dispatch(hard, []runtime.Delivery{newRequest(e.trigger.Name, req)})
+	}()
+}
+
+// request is a request as a delivery. It has one attempt: whoever asks decides
+// about another.
+type request struct {
+	req     micro.Request
+	message *host.Message
+}
+
+var _ runtime.Delivery = (*request)(nil)
+
+func newRequest(trigger string, req micro.Request) *request {
+	return &request{req: req, message: &host.Message{
+		Trigger: trigger, Subject: req.Subject(), Reply: req.Reply(), Headers: req.Headers(), Data: req.Data(),
+		NumDelivered: 1, Timestamp: time.Now(),
+	}}
+}
+
+// Message implements runtime.Delivery.
+func (r *request) Message() *host.Message { return r.message }
+
+// Attempt implements runtime.Delivery.
+func (r *request) Attempt() int { return 1 }
+
+// Ack implements runtime.Delivery: it sends the answer.
+func (r *request) Ack(_ context.Context, response *host.Response) error {
+	switch {
+	case response == nil:
+		return r.req.Respond(nil)
+	case response.Code != "":
+		return r.req.Error(response.Code, response.Text, response.Data)
+	}
+	return r.req.Respond(response.Data)
+}
+
+// Retry implements runtime.Delivery: the asker is told that it failed.
+func (r *request) Retry(_ context.Context, _ time.Duration, err string) error {
+	return r.req.Error("500", err, nil)
+}
+
+// GiveUp implements runtime.Delivery: the asker is told that it asked wrongly,
+// or that it failed. Requests have no dead letters.
+func (r *request) GiveUp(_ context.Context, v runtime.Verdict) error {
+	if v.Reason == runtime.ReasonTerm {
+		return r.req.Error("400", v.Error, nil)
+	}
+	return r.req.Error("500", v.Error, nil)
+}

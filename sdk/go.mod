@@ -1,0 +1,3 @@
+module github.com/pelton-run/pelton/sdk
+
+go 1.26

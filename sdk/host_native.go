@@ -1,0 +1,218 @@
+//go:build !wasip1
+
+package sdk
+
+import (
+	"context"
+	"errors"
+)
+
+// errNoHost says that a handler was called natively without a stand-in.
+var errNoHost = errors.New("sdk: there is no host here; in a test, call the handler through package sdktest")
+
+// Host stands in for the host when a handler runs natively, in tests. Package
+// sdktest has one; implement it for something special.
+type Host interface {
+	Log(ctx context.Context, level int, text string, attrs [][2]string)
+	Exec(ctx context.Context, db, query string, args []any) (Result, error)
+	Query(ctx context.Context, db, query string, args []any) (*Rows, error)
+	Fetch(ctx context.Context, r *Request) (*Response, error)
+	BlobPut(ctx context.Context, store, key, contentType string, data []byte) error
+	BlobGet(ctx context.Context, store, key string) (BlobInfo, []byte, error)
+	BlobDelete(ctx context.Context, store, key string) error
+	BlobList(ctx context.Context, store, prefix, after string, limit int) ([]BlobInfo, error)
+	KVGet(ctx context.Context, bucket, key string) (Entry, error)
+	KVPut(ctx context.Context, bucket, key string, value []byte, mode KVMode, revision uint64) (uint64, error)
+	KVDelete(ctx context.Context, bucket, key string) error
+	KVKeys(ctx context.Context, bucket, prefix string, limit int) ([]string, error)
+	Publish(ctx context.Context, m *Outgoing) (PubAck, error)
+	Render(ctx context.Context, source []byte, targets []Target) (*Rendered, error)
+	// Begin and End enclose the handling of one message of a batch.
+	Begin(ctx context.Context, m *Msg) error
+	End(ctx context.Context, m *Msg, err error) error
+}
+
+// KVMode says which of the three ways of setting a key is meant.
+type KVMode int
+
+// The ways of setting a key.
+const (
+	KVPut KVMode = iota
+	KVCreate
+	KVUpdate
+)
+
+type hostKey struct{}
+
+// WithHost returns a context whose calls reach a stand-in.
+func WithHost(ctx context.Context, h Host) context.Context {
+	return context.WithValue(ctx, hostKey{}, h)
+}
+
+// BufferOf makes a buffer of bytes for a stand-in's answer.
+func BufferOf(data []byte) Buffer { return Buffer{data: data, size: len(data)} }
+
+// Handler returns the handler that the function registered, for stand-ins.
+func Handler() func(ctx context.Context, b Batch) error { return handler }
+
+func hostOf(ctx context.Context) (Host, error) {
+	if h, ok := ctx.Value(hostKey{}).(Host); ok {
+		return h, nil
+	}
+	return nil, errNoHost
+}
+
+func begin(ctx context.Context, m *Msg) error {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return err
+	}
+	return h.Begin(ctx, m)
+}
+
+func end(ctx context.Context, m *Msg, err error) error {
+	h, missing := hostOf(ctx)
+	if missing != nil {
+		return missing
+	}
+	return h.End(ctx, m, err)
+}
+
+func (m *Msg) respond(a *Answer) error {
+	if m.answer != nil {
+		return &HostError{Errno: ErrConflict, Text: "the request is answered already"}
+	}
+	m.answer = a
+	return nil
+}
+
+func logRecord(ctx context.Context, level int, text string, attrs [][2]string) {
+	if h, err := hostOf(ctx); err == nil {
+		h.Log(ctx, level, text, attrs)
+	}
+}
+
+func newBuffer(_ context.Context, data []byte) (Buffer, error) { return BufferOf(data), nil }
+
+func (b Buffer) read(offset, n int) ([]byte, error) {
+	return append([]byte{}, b.data[offset:offset+n]...), nil
+}
+
+func (b Buffer) close() error { return nil }
+
+func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	return h.Exec(ctx, db, query, args)
+}
+
+func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Query(ctx, db, query, args)
+}
+
+func fetch(ctx context.Context, r *Request) (*Response, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Fetch(ctx, r)
+}
+
+func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return err
+	}
+	return h.BlobPut(ctx, store, key, contentType, body.data)
+}
+
+func blobGet(ctx context.Context, store, key string) (BlobInfo, Buffer, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return BlobInfo{}, Buffer{}, err
+	}
+	info, data, err := h.BlobGet(ctx, store, key)
+	return info, BufferOf(data), err
+}
+
+func blobDelete(ctx context.Context, store, key string) error {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return err
+	}
+	return h.BlobDelete(ctx, store, key)
+}
+
+func blobList(ctx context.Context, store, prefix, after string, limit int) ([]BlobInfo, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.BlobList(ctx, store, prefix, after, limit)
+}
+
+func kvGet(ctx context.Context, bucket, key string) (Entry, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return Entry{}, err
+	}
+	return h.KVGet(ctx, bucket, key)
+}
+
+func kvSet(ctx context.Context, bucket, key string, value []byte, mode KVMode, revision uint64) (uint64, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return h.KVPut(ctx, bucket, key, value, mode, revision)
+}
+
+func kvPut(ctx context.Context, bucket, key string, value []byte) (uint64, error) {
+	return kvSet(ctx, bucket, key, value, KVPut, 0)
+}
+
+func kvCreate(ctx context.Context, bucket, key string, value []byte) (uint64, error) {
+	return kvSet(ctx, bucket, key, value, KVCreate, 0)
+}
+
+func kvUpdate(ctx context.Context, bucket, key string, value []byte, revision uint64) (uint64, error) {
+	return kvSet(ctx, bucket, key, value, KVUpdate, revision)
+}
+
+func kvDelete(ctx context.Context, bucket, key string) error {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return err
+	}
+	return h.KVDelete(ctx, bucket, key)
+}
+
+func kvKeys(ctx context.Context, bucket, prefix string, limit int) ([]string, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.KVKeys(ctx, bucket, prefix, limit)
+}
+
+func publish(ctx context.Context, m *Outgoing) (PubAck, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return PubAck{}, err
+	}
+	return h.Publish(ctx, m)
+}
+
+func render(ctx context.Context, source Buffer, targets []Target) (*Rendered, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Render(ctx, source.data, targets)
+}
