@@ -148,7 +148,7 @@ func deliveryBegin(_ *instance, c *host.Call, stack []uint64) {
 
 func deliveryEnd(in *instance, c *host.Call, stack []uint64) {
 	reason := string(in.memory(stack[3], stack[4]))
-	o := host.Outcome{Disposition: host.Disposition(min(stack[1], 255)), Delay: millis(int64(stack[2])), Reason: reason}
+	o := host.Outcome{Disposition: host.Disposition(min(uint32(stack[1]), 255)), Delay: millis(int64(stack[2])), Reason: reason}
 	stack[0] = settled(c, c.End(uint32(stack[0]), o))
 }
 
