@@ -4,13 +4,13 @@ package manifests
 // filled in once [Decode] has returned it. It is not changed afterwards and is
 // safe to share.
 type Manifest struct {
-	Name        string `json:"name"`                  // [a-z0-9][a-z0-9-]{0,62}; the micro service's name
-	Version     string `json:"version,omitempty"`     // semantic version
-	Description string `json:"description,omitempty"` // one line, shown by nats micro
-	Module      string `json:"module,omitempty"`      // path beside the manifest
-	Digest      string `json:"digest,omitempty"`      // sha256:…, a pin of the module
+	Name        string `json:"name" jsonschema:"required"` // [a-z0-9][a-z0-9-]{0,62}; the micro service's name
+	Version     string `json:"version,omitempty"`          // semantic version
+	Description string `json:"description,omitempty"`      // one line, shown by nats micro
+	Module      string `json:"module,omitempty"`           // path beside the manifest
+	Digest      string `json:"digest,omitempty"`           // sha256:…, a pin of the module
 
-	Triggers    []Trigger  `json:"triggers"`
+	Triggers    []Trigger  `json:"triggers" jsonschema:"required"`
 	Concurrency int        `json:"concurrency,omitempty"` // invocations in flight on one host
 	Instances   Instances  `json:"instances,omitzero"`
 	Isolation   string     `json:"isolation,omitempty"` // instance or message
@@ -62,7 +62,7 @@ type Retry struct {
 	Backoff    []Duration `json:"backoff,omitempty"`     // delay after attempt 1, 2, …; the last repeats
 	MaxDelay   Duration   `json:"max_delay,omitempty"`   // the longest delay that a handler can ask for
 	For        Duration   `json:"for,omitempty"`         // since the message was stored; 0 means no limit
-	Breaker    Switch     `json:"breaker,omitempty"`
+	Breaker    Switch     `json:"breaker"`
 }
 
 // DeadLetter says where messages go that were given up on.

@@ -17,9 +17,9 @@ type Streams struct {
 
 // Stream declares one JetStream stream, in JetStream's own words.
 type Stream struct {
-	Name              string   `json:"name"`
+	Name              string   `json:"name" jsonschema:"required"`
 	Description       string   `json:"description,omitempty"`
-	Subjects          []string `json:"subjects"`
+	Subjects          []string `json:"subjects" jsonschema:"required"`
 	Retention         string   `json:"retention,omitempty"` // limits, interest, workqueue
 	Storage           string   `json:"storage,omitempty"`   // file, memory
 	Discard           string   `json:"discard,omitempty"`   // old, new

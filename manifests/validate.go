@@ -159,7 +159,7 @@ func validateConsumer(m *Manifest, t *Trigger, at string, d *document) {
 	for i, s := range t.FilterSubjects {
 		subjectPattern(d, fmt.Sprintf("%s.filter_subjects[%d]", at, i), s)
 	}
-	if !durablePattern.MatchString(placeholder.ReplaceAllString(t.DurableName, "x")) {
+	if d.has(at+".durable_name") && !durablePattern.MatchString(placeholder.ReplaceAllString(t.DurableName, "x")) {
 		d.fail(at+".durable_name", fmt.Sprintf("%q cannot be a durable's name", t.DurableName), "use letters, digits, _ and -; {{region}} and {{host}} are filled in")
 	}
 	placeholders(d, at+".durable_name", t.DurableName, "region", "host")

@@ -1,0 +1,191 @@
+// Command conformance does what its messages tell it, to tie the SDK to the
+// engine in tests: the first word of a body is a command, the rest its argument.
+// The answer goes to the log, and to the asker of a request.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelton-run/pelton/sdk"
+)
+
+func init() {
+	sdk.Handle(handle)
+	slog.Info("initialised")
+}
+
+func main() {} // a reactor is called, not run
+
+// calls counts the messages of this instance.
+var calls int
+
+func handle(ctx context.Context, msg *sdk.Msg) error {
+	calls++
+	command, arg, _ := strings.Cut(string(msg.Data()), " ")
+	answer, err := do(ctx, msg, command, arg)
+	if err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, answer, "command", command, "trigger", msg.Trigger())
+	if msg.Reply() != "" && msg.Metadata().Stream == "" {
+		return msg.Respond([]byte(answer))
+	}
+	return nil
+}
+
+func do(ctx context.Context, msg *sdk.Msg, command, arg string) (string, error) {
+	switch command {
+	case "ack", "":
+		return "ok", nil
+	case "fail":
+		return "", errors.New("failed: " + arg)
+	case "term":
+		return "", sdk.Term(errors.New("given up: " + arg))
+	case "delay":
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			return "", sdk.Term(err)
+		}
+		return "", sdk.NakWithDelay(errors.New("later"), d)
+	case "fail-until": // the n-th delivery succeeds
+		if n, _ := strconv.Atoi(arg); msg.Metadata().NumDelivered < uint64(n) {
+			return "", errors.New("not yet")
+		}
+		return "at last", nil
+	case "panic":
+		panic("told to: " + arg)
+	case "sleep":
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			return "", sdk.Term(err)
+		}
+		time.Sleep(d)
+		return "slept", nil
+	case "len":
+		return strconv.Itoa(len(msg.Data())), nil
+	case "env":
+		return os.Getenv(arg), nil
+	case "calls":
+		return strconv.Itoa(calls), nil
+	case "now":
+		return strconv.FormatInt(time.Now().Unix(), 10), nil
+	case "header":
+		return strings.Join(msg.Headers().Values(arg), ","), nil
+	case "where":
+		md := msg.Metadata()
+		return fmt.Sprintf("%s %s %s %d %d", msg.Trigger(), md.Stream, md.Consumer, md.Sequence.Stream, md.NumDelivered), nil
+	}
+	return capability(ctx, command, arg)
+}
+
+func capability(ctx context.Context, command, arg string) (string, error) {
+	switch command {
+	case "exec":
+		r, err := sdk.SQLite("test").Exec(ctx, arg)
+		return fmt.Sprint(r.RowsAffected), say(err)
+	case "exec-term": // writes, and is given up on
+		if _, err := sdk.SQLite("test").Exec(ctx, arg); err != nil {
+			return "", sdk.Term(err)
+		}
+		return "", sdk.Term(errors.New("written and regretted"))
+	case "query":
+		rows, err := sdk.SQLite("test").Query(ctx, arg)
+		if err != nil {
+			return "", say(err)
+		}
+		var out []string
+		for rows.Next() {
+			out = append(out, fmt.Sprint(rows.Values()...))
+		}
+		return strings.Join(out, ";"), nil
+	case "values": // every type, there and back
+		rows, err := sdk.SQLite("test").Query(ctx, "SELECT ?, ?, ?, ?, ?", nil, int64(-1<<63), 1.5, "täxt", []byte{0, 255})
+		if err != nil {
+			return "", say(err)
+		}
+		rows.Next()
+		return fmt.Sprintf("%#v", rows.Values()), nil
+	case "fetch":
+		resp, err := sdk.Fetch(ctx, &sdk.Request{URL: arg})
+		if err != nil {
+			return "", say(err)
+		}
+		b, err := resp.Body.Bytes()
+		return fmt.Sprintf("%d %s", resp.Status, b), err
+	case "publish":
+		subject, body, _ := strings.Cut(arg, " ")
+		return "published", say(sdk.Publish(ctx, subject, []byte(body)))
+	case "blob":
+		return blob(ctx, arg)
+	case "kv":
+		return keyValue(ctx, arg)
+	}
+	return "", sdk.Term(errors.New("unknown command " + command))
+}
+
+// say makes a refusal permanent, with its number in front.
+func say(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *sdk.HostError
+	if errors.As(err, &refused) {
+		return sdk.Term(fmt.Errorf("errno %d: %w", refused.Errno, err))
+	}
+	return sdk.Term(err)
+}
+
+func blob(ctx context.Context, key string) (string, error) {
+	store := sdk.Blobs("test")
+	if err := store.PutBytes(ctx, key, "text/plain", []byte("content of "+key)); err != nil {
+		return "", say(err)
+	}
+	info, body, err := store.Get(ctx, key)
+	if err != nil {
+		return "", say(err)
+	}
+	b, err := body.Bytes()
+	if err != nil {
+		return "", say(err)
+	}
+	list, err := store.List(ctx, "", "", 10)
+	if err != nil {
+		return "", say(err)
+	}
+	return fmt.Sprintf("%s %d %q of %d", info.Key, info.Size, b, len(list)), say(store.Delete(ctx, key))
+}
+
+func keyValue(ctx context.Context, key string) (string, error) {
+	kv := sdk.KeyValue("TEST")
+	first, err := kv.Create(ctx, key, []byte("one"))
+	if err != nil {
+		return "", say(err)
+	}
+	if _, err := kv.Create(ctx, key, []byte("again")); !errors.Is(err, sdk.ErrConflict) {
+		return "", sdk.Term(fmt.Errorf("a second create: %v", err))
+	}
+	second, err := kv.Update(ctx, key, []byte("two"), first)
+	if err != nil {
+		return "", say(err)
+	}
+	e, err := kv.Get(ctx, key)
+	if err != nil {
+		return "", say(err)
+	}
+	keys, err := kv.Keys(ctx, "", 10)
+	if err != nil {
+		return "", say(err)
+	}
+	if err := kv.Delete(ctx, key); err != nil {
+		return "", say(err)
+	}
+	_, err = kv.Get(ctx, key)
+	return fmt.Sprintf("%s grew %v keys %d gone %v", e.Value, second > first, len(keys), errors.Is(err, sdk.ErrNotFound)), nil
+}
