@@ -213,6 +213,9 @@ func encode(img *image.RGBA, t host.Target) ([]byte, error) {
 	case "webp", "":
 		options := webpenc.DefaultOptions()
 		options.Quality, options.Method = float32(quality), Effort
+		// The encoder's compressed alpha (v1.1.0) is a bitstream error to other
+		// decoders, libwebp among them; stored as it is, it is read by all.
+		options.AlphaCompression = 0
 		err = webpenc.Encode(&out, straight(img), options)
 	case "jpeg":
 		err = jpeg.Encode(&out, img, &jpeg.Options{Quality: quality})

@@ -1,0 +1,327 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/manifests"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invokerFunc is an invoker made of a function.
+type invokerFunc func(c *host.Call) error
+
+func (f invokerFunc) Invoke(c *host.Call) error { return f(c) }
+
+// fakeDelivery records how it was settled.
+type fakeDelivery struct {
+	m       *host.Message
+	attempt int
+	giveUp  error // what GiveUp returns
+
+	mu      sync.Mutex
+	settled []string
+}
+
+func (d *fakeDelivery) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settled = append(d.settled, fmt.Sprintf(format, args...))
+}
+
+func (d *fakeDelivery) Message() *host.Message { return d.m }
+func (d *fakeDelivery) Attempt() int           { return d.attempt }
+func (d *fakeDelivery) Ack(context.Context, *host.Response) error {
+	d.note("ack")
+	return nil
+}
+func (d *fakeDelivery) Retry(_ context.Context, delay time.Duration, _ string) error {
+	d.note("retry")
+	return nil
+}
+func (d *fakeDelivery) GiveUp(_ context.Context, v Verdict) error {
+	if d.giveUp == nil {
+		d.note("give up: %s", v.Error)
+	}
+	return d.giveUp
+}
+
+func batchOf(n int) ([]Delivery, []*fakeDelivery) {
+	var batch []Delivery
+	var fakes []*fakeDelivery
+	for i := range n {
+		d := &fakeDelivery{attempt: 1, m: &host.Message{Subject: fmt.Sprintf("m.%d", i), Stream: "S", StreamSeq: uint64(i + 1), Timestamp: time.Now()}}
+		batch, fakes = append(batch, d), append(fakes, d)
+	}
+	return batch, fakes
+}
+
+func newFunction(t *testing.T, grants *host.Grants, invoke invokerFunc) *Function {
+	t.Helper()
+	m, err := manifests.Decode("f.yaml", []byte("name: f\nversion: 1.0.0\ntimeout: 1s\ntriggers: [{stream: S}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grants == nil {
+		grants = &host.Grants{}
+	}
+	return New(m, "", invoke, grants, zerolog.New(io.Discard))
+}
+
+// endAll settles the deliveries of a call as a guest would.
+func endAll(c *host.Call, outcome func(i int) host.Outcome) {
+	for i := range c.Deliveries() {
+		id := host.BatchID + 1 + uint32(i)
+		if err := errors.Join(c.Begin(id), c.End(id, outcome(i))); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func TestDispatch(t *testing.T) {
+	batch, got := batchOf(3)
+	f := newFunction(t, nil, func(c *host.Call) error {
+		endAll(c, func(i int) host.Outcome {
+			return []host.Outcome{{Disposition: host.Ack}, {Disposition: host.Nak, Reason: "busy"}, {Disposition: host.Term, Reason: "bad"}}[i]
+		})
+		return nil
+	})
+	f.Dispatch(t.Context(), batch)
+	for i, want := range []string{"ack", "retry", "give up: bad"} {
+		if s := strings.Join(got[i].settled, ","); s != want {
+			t.Errorf("delivery %d: %s, want %s", i, s, want)
+		}
+	}
+	s := f.Stats
+	if s.Delivered.Load() != 3 || s.Acked.Load() != 1 || s.Naked.Load() != 1 || s.DeadLetters.Load() != 1 || s.InFlight.Load() != 0 {
+		t.Errorf("figures are wrong: %+v", s)
+	}
+}
+
+// A handler that says nothing about a delivery did not ack it.
+func TestUnsettledIsNoAck(t *testing.T) {
+	batch, got := batchOf(1)
+	newFunction(t, nil, func(*host.Call) error { return nil }).Dispatch(t.Context(), batch)
+	if s := strings.Join(got[0].settled, ","); s != "retry" {
+		t.Errorf("settled %s, want retry", s)
+	}
+}
+
+// When an invocation is taken down, only the delivery that fails alone is
+// charged; each of the others is settled once, well.
+func TestTakenDown(t *testing.T) {
+	for _, tellsWho := range []bool{true, false} {
+		batch, got := batchOf(16)
+		runs := 0
+		f := newFunction(t, nil, func(c *host.Call) error {
+			runs++
+			for i := range c.Deliveries() {
+				id := host.BatchID + 1 + uint32(i)
+				if tellsWho {
+					c.Begin(id)
+				}
+				if c.Deliveries()[i].Message.Subject == "m.11" {
+					return errors.New("trap")
+				}
+				if err := c.End(id, host.Outcome{Disposition: host.Ack}); err != nil {
+					panic(err)
+				}
+			}
+			return nil
+		})
+		f.Dispatch(t.Context(), batch)
+		for i, d := range got {
+			want := "ack"
+			if i == 11 {
+				want = "retry"
+			}
+			if s := strings.Join(d.settled, ","); s != want {
+				t.Errorf("delivery %d: settled %s, want %s", i, s, want)
+			}
+		}
+		if runs > 10 {
+			t.Errorf("%d invocations for a batch of 16", runs)
+		}
+	}
+}
+
+// A dead letter that cannot be stored leaves the message in the stream.
+func TestDeadLetterNotStored(t *testing.T) {
+	batch, got := batchOf(1)
+	got[0].giveUp = errors.New("no stream takes it")
+	f := newFunction(t, nil, func(c *host.Call) error {
+		endAll(c, func(int) host.Outcome { return host.Outcome{Disposition: host.Term} })
+		return nil
+	})
+	f.Dispatch(t.Context(), batch)
+	if s := strings.Join(got[0].settled, ","); s != "retry" {
+		t.Errorf("settled %s, want retry", s)
+	}
+	if f.Stats.DeadLetters.Load() != 0 || f.Stats.LastError().Text == "" {
+		t.Error("the figures say that the dead letter was stored")
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	batch, got := batchOf(1)
+	f := newFunction(t, nil, func(c *host.Call) error {
+		<-c.Context().Done()
+		return context.Cause(c.Context())
+	})
+	f.Dispatch(t.Context(), batch)
+	if s := strings.Join(got[0].settled, ","); s != "retry" || !strings.Contains(f.Stats.LastError().Text, "timeout") {
+		t.Errorf("settled %s with %q, want retry with the timeout", s, f.Stats.LastError().Text)
+	}
+}
+
+// fakeTx records what is done to a transaction.
+type fakeTx struct {
+	host.Tx
+	log    *[]string
+	commit error
+}
+
+func (f *fakeTx) note(s string) error                    { *f.log = append(*f.log, s); return nil }
+func (f *fakeTx) Savepoint(context.Context) error        { return f.note("savepoint") }
+func (f *fakeTx) Release(context.Context) error          { return f.note("release") }
+func (f *fakeTx) Restore(context.Context) error          { return f.note("restore") }
+func (f *fakeTx) Rollback() error                        { return f.note("rollback") }
+func (f *fakeTx) Commit(context.Context) error           { f.note("commit"); return f.commit }
+func (f *fakeTx) Begin(context.Context) (host.Tx, error) { f.note("begin"); return f, nil }
+func (f *fakeTx) Query(context.Context, string, []any, host.RowLimit) (*host.Rows, error) {
+	return nil, nil
+}
+
+// fakePublisher records what is published.
+type fakePublisher struct {
+	log *[]string
+	err error
+	mu  sync.Mutex
+}
+
+func (f *fakePublisher) Check(context.Context, *host.Outgoing) error { return nil }
+func (f *fakePublisher) Publish(_ context.Context, m *host.Outgoing) (host.PubAck, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*f.log = append(*f.log, "publish "+m.Subject)
+	return host.PubAck{}, f.err
+}
+
+type fakeDB struct {
+	*fakeTx
+}
+
+func (d fakeDB) Query(context.Context, string, []any, host.RowLimit) (*host.Rows, error) {
+	return nil, nil
+}
+
+// The order is commit, then publish, then ack; what a failed delivery did and
+// published is dropped.
+func TestTransaction(t *testing.T) {
+	tests := []struct {
+		name     string
+		commit   error
+		publish  error
+		outcomes []host.Disposition
+		log      string
+		settled  []string
+	}{
+		{"all well", nil, nil, []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit publish p.0 publish p.1", []string{"ack", "ack"}},
+		{"one fails", nil, nil, []host.Disposition{host.Nak, host.Ack}, "begin savepoint restore savepoint release commit publish p.1", []string{"retry", "ack"}},
+		{"all fail", nil, nil, []host.Disposition{host.Nak, host.Term}, "begin savepoint restore savepoint restore rollback", []string{"retry", "give up: "}},
+		{"commit fails", errors.New("disk full"), nil, []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit", []string{"retry", "retry"}},
+		{"publish fails", nil, errors.New("away"), []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit publish p.0", []string{"retry", "retry"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log []string
+			tx := &fakeTx{log: &log, commit: tt.commit}
+			grants := &host.Grants{Write: "d", Databases: map[string]host.Database{"d": fakeDB{tx}}, Publish: &fakePublisher{log: &log, err: tt.publish}}
+			f := newFunction(t, grants, func(c *host.Call) error {
+				for i, disposition := range tt.outcomes {
+					id := host.BatchID + 1 + uint32(i)
+					err := c.Begin(id)
+					_, perr := c.PublishStart(id, &host.Outgoing{Subject: fmt.Sprintf("p.%d", i)}, "")
+					if err := errors.Join(err, perr, c.End(id, host.Outcome{Disposition: disposition})); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			})
+			batch, got := batchOf(len(tt.outcomes))
+			f.Dispatch(t.Context(), batch)
+			if s := strings.Join(log, " "); s != tt.log {
+				t.Errorf("log = %s\nwant  %s", s, tt.log)
+			}
+			for i, want := range tt.settled {
+				if s := strings.Join(got[i].settled, ","); s != want {
+					t.Errorf("delivery %d: settled %s, want %s", i, s, want)
+				}
+			}
+		})
+	}
+}
+
+// A retry that publishes the same again has the same ids, in whatever order;
+// something else has another, and so has a second identical one.
+func TestMsgIDs(t *testing.T) {
+	run := func(seq uint64, key string, bodies ...string) map[string]string {
+		var log []string
+		c := host.NewCall(t.Context(), "f", &host.Grants{Publish: &fakePublisher{log: &log}}, host.Limits{Publishes: 99, PublishSize: 99, Tickets: 99}, nil,
+			[]*host.Message{{Stream: "S", StreamSeq: seq}})
+		defer c.Close()
+		ids := map[string]string{}
+		for i, b := range bodies {
+			m := &host.Outgoing{Subject: "s", Data: []byte(b)}
+			if _, err := c.PublishStart(host.BatchID+1, m, key); err != nil {
+				t.Fatal(err)
+			}
+			ids[fmt.Sprintf("%s#%d", b, strings.Count(strings.Join(bodies[:i], "|")+"|", b+"|"))] = m.MsgID
+		}
+		return ids
+	}
+	first, again := run(1, "", "a", "b", "a"), run(1, "", "b", "a", "a")
+	for k, id := range first {
+		if again[k] != id {
+			t.Errorf("%s has another id on the retry", k)
+		}
+	}
+	if first["a#0"] == first["a#1"] || first["a#0"] == first["b#0"] {
+		t.Error("different publishes share an id")
+	}
+	if other := run(2, "", "a"); other["a#0"] == first["a#0"] {
+		t.Error("different messages share an id")
+	}
+	if keyed := run(1, "k", "a", "b"); keyed["a#0"] != keyed["b#0"] {
+		t.Error("one key has two ids")
+	}
+}
+
+func TestGuestLogLimits(t *testing.T) {
+	var out strings.Builder
+	stats := NewStats()
+	g := newGuestLog(zerolog.New(&out), manifests.Limits{Log: 100, LogLine: 20}, stats)
+	for range 10 {
+		g.Log(nil, 0, strings.Repeat("x", 50), [][2]string{{"k", "v"}})
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 5 {
+		t.Errorf("%d lines of 20 bytes went through 100 bytes a second, want 5", lines)
+	}
+	if strings.Contains(out.String(), strings.Repeat("x", 21)) {
+		t.Error("a line is longer than its limit")
+	}
+	if got := stats.LogDropped.Load(); got != 5 {
+		t.Errorf("dropped = %d, want 5", got)
+	}
+}
