@@ -152,7 +152,7 @@ func (in *instance) run(c *host.Call) error {
 		context.AfterFunc(kill, func() { timer.Stop() })
 	})()
 	in.call = c
-	in.invocation.Context = kill
+	in.invocation = &invocation{Context: kill, instance: in} // wazero looks at a call's context beyond its end
 	in.output.to = func(line string) { c.Log(0, 0, line, nil) }
 	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
 	err := in.handle.CallWithStack(in.invocation, in.stack[:])
