@@ -59,6 +59,9 @@ type Call struct {
 	open       uint32   // the delivery between begin and end
 	tx         Tx
 	txDone     bool
+	committed  bool
+	timeout    time.Duration
+	timedOut   error // the cause of the context's end at the timeout
 
 	publishes, requests int
 	lastError           string
@@ -78,7 +81,9 @@ type tables struct {
 	running     sync.WaitGroup
 }
 
-// NewCall makes the state of an invocation of messages. Close must be called.
+// NewCall makes the state of an invocation of messages. ctx ends when the host
+// cannot wait any longer; the invocation's own time begins with StartClock.
+// Close must be called.
 func NewCall(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, messages []*Message) *Call {
 	c := &Call{Function: function, grants: grants, limits: limits, log: log, Now: time.Now()}
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -91,6 +96,21 @@ func NewCall(ctx context.Context, function string, grants *Grants, limits Limits
 
 // Context is the invocation's: it ends at the timeout, or when the host drains.
 func (c *Call) Context() context.Context { return c.ctx }
+
+// SetTimeout says how long the handler may run, and what its context's cause is
+// then.
+func (c *Call) SetTimeout(d time.Duration, cause error) { c.timeout, c.timedOut = d, cause }
+
+// StartClock begins the handler's time. Whoever runs the guest calls it when
+// there is an instance: the wait for one does not count.
+func (c *Call) StartClock() {
+	if c.timeout == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.timeout, c.timedOut)
+	outer := c.cancel
+	c.ctx, c.cancel = ctx, func() { cancel(); outer() }
+}
 
 // Deliveries returns the deliveries in order; the guest's id of the first is
 // BatchID+1.
@@ -179,16 +199,29 @@ func (c *Call) End(id uint32, o Outcome) error {
 
 // Finish gives every delivery that has not ended itself the outcome of the
 // batch. One that was left without any word counts as a failure of the handler.
-func (c *Call) Finish() {
+// In a transaction a batch that fails takes all of its deliveries with it: what
+// they did is undone together. The error is the transaction's.
+func (c *Call) Finish() error {
 	rest := c.batch.Outcome
 	if rest.Disposition == Unsettled {
 		rest = Outcome{Disposition: Nak, Reason: "handler returned without settling the delivery"}
 	}
+	failed := c.tx != nil && c.batchFailed()
 	for i := range c.deliveries {
-		if c.deliveries[i].Outcome.Disposition == Unsettled {
-			c.deliveries[i].Outcome = rest
+		d := &c.deliveries[i]
+		if d.Outcome.Disposition == Unsettled || failed && d.Outcome.Disposition == Ack {
+			d.Outcome = rest
 		}
 	}
+	if d := c.Delivery(c.open); d != nil && c.tx != nil && len(c.deliveries) > 1 && d.Outcome.Disposition != Ack {
+		return c.tx.Restore(c.ctx) // it was left open, and what it did must not stay
+	}
+	return nil
+}
+
+func (c *Call) batchFailed() bool {
+	d := c.batch.Outcome.Disposition
+	return d == Nak || d == Term
 }
 
 // Commit makes the transaction's effects durable if any delivery is acked and
@@ -202,13 +235,11 @@ func (c *Call) Commit(ctx context.Context) error {
 	if !c.anyAcked() {
 		return c.tx.Rollback()
 	}
+	c.committed = true
 	return c.tx.Commit(ctx)
 }
 
 func (c *Call) anyAcked() bool {
-	if d := c.batch.Outcome.Disposition; d != Unsettled && d != Ack {
-		return false
-	}
 	for i := range c.deliveries {
 		if c.deliveries[i].Outcome.Disposition == Ack {
 			return true

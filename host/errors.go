@@ -34,6 +34,11 @@ var errnoNames = map[Errno]string{
 // Error makes an Errno usable as an error by itself, for errors.Is.
 func (e Errno) Error() string { return errnoNames[e] }
 
+// ErrTxLost says that a transaction was undone under the handler: by SQLite
+// itself, or by a statement such as INSERT OR ROLLBACK. Nothing of the
+// invocation counts then.
+var ErrTxLost = errors.New("the transaction was undone")
+
 // Error is a refusal with its text. errors.Is finds its Errno.
 type Error struct {
 	Errno Errno

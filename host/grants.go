@@ -81,7 +81,8 @@ type HTTPResponse struct {
 // Blobs is one blob store.
 type Blobs interface {
 	Put(ctx context.Context, key, contentType string, data []byte) error
-	Get(ctx context.Context, key string) (*Blob, error)
+	// Get refuses a blob of more than limit bytes.
+	Get(ctx context.Context, key string, limit int64) (*Blob, error)
 	Delete(ctx context.Context, key string) error
 	// List returns up to limit blobs whose keys begin with prefix and are above
 	// after, in the order of keys.

@@ -164,7 +164,7 @@ func (c *Call) BlobGetStart(id uint32, store, key string) (int32, error) {
 		return 0, err
 	}
 	return c.start(func(ctx context.Context) (any, error) {
-		blob, err := blobs.Get(ctx, key)
+		blob, err := blobs.Get(ctx, key, c.limits.Blob)
 		if err != nil {
 			return nil, err
 		}
@@ -256,14 +256,28 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (int32, error) {
 	}
 	m.MsgID = c.msgID(d, m, key)
 	if c.tx != nil {
-		d.publishes = append(d.publishes, m)
-		return c.finished(PubAck{})
+		return c.publishLater(d, m)
 	}
 	return c.start(func(ctx context.Context) (any, error) { return c.grants.Publish.Publish(ctx, m) })
 }
 
-// Pending returns the publishes that wait for the commit, in order.
+// publishLater keeps a message for after the commit; it counts as a buffer.
+func (c *Call) publishLater(d *Delivery, m *Outgoing) (int32, error) {
+	if err := c.charge(len(m.Data)); err != nil {
+		return 0, err
+	}
+	ticket, err := c.finished(PubAck{})
+	if err == nil {
+		d.publishes = append(d.publishes, m)
+	}
+	return ticket, err
+}
+
+// Pending returns the publishes that waited for the commit, in order.
 func (c *Call) Pending() []*Outgoing {
+	if !c.committed {
+		return nil
+	}
 	pending := c.batch.publishes
 	for i := range c.deliveries {
 		if c.deliveries[i].Outcome.Disposition == Ack {
@@ -319,7 +333,7 @@ func (c *Call) msgID(d *Delivery, m *Outgoing, key string) string {
 // request has none, so its inbox and time stand in.
 func (c *Call) identity(d *Delivery) string {
 	if d.Message == nil && len(c.deliveries) > 0 {
-		return c.deliveries[0].Message.Identity() + "-" + c.deliveries[len(c.deliveries)-1].Message.Identity()
+		return c.identity(&c.deliveries[0]) + "-" + c.identity(&c.deliveries[len(c.deliveries)-1])
 	}
 	if id := d.Message.Identity(); id != "" {
 		return id

@@ -36,6 +36,11 @@ func (c *Call) start(op func(ctx context.Context) (any, error)) (int32, error) {
 	c.running.Go(func() {
 		defer close(t.done)
 		defer cancel()
+		defer func() {
+			if p := recover(); p != nil { // a decoder that stumbles over its input, say
+				t.err = Errorf(Failed, "the operation broke off: %v", p)
+			}
+		}()
 		t.value, t.err = op(ctx)
 	})
 	return c.nextTicket, nil
@@ -63,18 +68,32 @@ func (c *Call) Collect(n int32) {
 // AddBuffer puts bytes into the invocation's table and returns their handle.
 // The bytes are not copied and must not be changed afterwards.
 func (c *Call) AddBuffer(b []byte) (int32, error) {
+	if err := c.charge(len(b)); err != nil {
+		return 0, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bufferBytes+int64(len(b)) > c.limits.Buffers {
-		return 0, Errorf(TooLarge, "buffers of %d bytes and %d more are above limits.buffers %d", c.bufferBytes, len(b), c.limits.Buffers)
-	}
 	if c.buffers == nil {
 		c.buffers = map[int32][]byte{}
 	}
-	c.bufferBytes += int64(len(b))
 	c.nextBuffer++
 	c.buffers[c.nextBuffer] = b
 	return c.nextBuffer, nil
+}
+
+// bufferCost is what a buffer counts beside its bytes, so that empty ones are
+// bounded too.
+const bufferCost = 256
+
+// charge takes bytes out of the budget of limits.buffers.
+func (c *Call) charge(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bufferBytes+int64(n)+bufferCost > c.limits.Buffers {
+		return Errorf(TooLarge, "buffers of %d bytes and %d more are above limits.buffers %d", c.bufferBytes, n, c.limits.Buffers)
+	}
+	c.bufferBytes += int64(n) + bufferCost
+	return nil
 }
 
 // Buffer returns the bytes of a handle; handle 0 is empty.
@@ -99,7 +118,7 @@ func (c *Call) CloseBuffer(handle int32) error {
 	if !ok {
 		return Errorf(Invalid, "buffer %d is not open", handle)
 	}
-	c.bufferBytes -= int64(len(b))
+	c.bufferBytes -= int64(len(b)) + bufferCost
 	delete(c.buffers, handle)
 	return nil
 }

@@ -12,9 +12,14 @@ import (
 // errTimeout is the cause of an invocation's ended context.
 var errTimeout = errors.New("the manifest's timeout has passed")
 
-// settleTimeout bounds what follows a handler: the commit, its publishes and a
-// dead letter. Each may be tried again by a redelivery.
-const settleTimeout = 30 * time.Second
+// What follows a handler (the publishes after its commit, dead letters) may take
+// settleTimeout for a batch, and lingerTimeout once the host cannot wait any
+// longer. What does not get done is done again by a redelivery.
+const (
+	settleTimeout = 30 * time.Second
+	lingerTimeout = 3 * time.Second
+	giveBack      = 100 * time.Millisecond // the delay of what a stopping host gives back
+)
 
 // Dispatch takes a batch from arrival to settlement: it runs the handler, makes
 // its effects durable and settles each delivery. Triggers call it, at most
@@ -22,6 +27,16 @@ const settleTimeout = 30 * time.Second
 func (f *Function) Dispatch(ctx context.Context, batch []Delivery) {
 	f.Stats.arrive(batch)
 	f.process(ctx, batch)
+}
+
+// linger returns the context of what follows a handler.
+func linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(lingerTimeout, cancel)
+		context.AfterFunc(after, func() { timer.Stop() })
+	})
+	return after, func() { stop(); cancel() }
 }
 
 // process runs a batch. When an invocation is taken down, nothing of it is
@@ -33,8 +48,8 @@ func (f *Function) process(ctx context.Context, batch []Delivery) {
 		f.settleAll(ctx, batch, outcomes)
 		return
 	}
-	if len(batch) == 1 {
-		f.settleAll(ctx, batch, []settled{{Outcome: host.Outcome{Disposition: host.Nak, Reason: err.Error()}}})
+	if len(batch) == 1 || ctx.Err() != nil {
+		f.settleAll(ctx, batch, failAll(batch, err))
 		return
 	}
 	f.log.Warn().Err(err).Int("batch", len(batch)).Msg("an invocation was taken down; its messages run again in smaller batches")
@@ -65,14 +80,13 @@ type settled struct {
 // then the publishes that waited for it. err says that the invocation was taken
 // down; open is the index of the delivery that it was at, -1 for none.
 func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []settled, open int, err error) {
-	ictx, cancel := context.WithTimeoutCause(ctx, f.Manifest.Timeout.Std(), errTimeout)
-	defer cancel()
 	messages := make([]*host.Message, len(batch))
 	for i, d := range batch {
 		messages[i] = d.Message()
 	}
-	call := host.NewCall(ictx, f.Manifest.Name, f.grants, f.limits, f.guest, messages)
+	call := host.NewCall(ctx, f.Manifest.Name, f.grants, f.limits, f.guest, messages)
 	defer call.Close()
+	call.SetTimeout(f.Manifest.Timeout.Std(), errTimeout)
 	if err := call.Start(); err != nil {
 		return failAll(batch, err), -1, nil
 	}
@@ -82,8 +96,13 @@ func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []set
 	if err != nil {
 		return nil, call.Open(), err
 	}
-	call.Finish()
-	if err := f.makeDurable(ctx, call); err != nil {
+	if err = call.Finish(); err == nil {
+		err = f.makeDurable(ctx, call)
+	}
+	if errors.Is(err, host.ErrTxLost) {
+		return nil, -1, err
+	}
+	if err != nil {
 		return failAll(batch, err), -1, nil
 	}
 	outcomes = make([]settled, len(batch))
@@ -95,12 +114,16 @@ func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []set
 
 // makeDurable commits the transaction and sends what waited for it.
 func (f *Function) makeDurable(ctx context.Context, call *host.Call) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
 	if err := call.Commit(ctx); err != nil {
 		return err
 	}
-	for _, m := range call.Pending() {
+	pending := call.Pending()
+	if len(pending) == 0 {
+		return nil
+	}
+	ctx, cancel := linger(ctx)
+	defer cancel()
+	for _, m := range pending {
 		if _, err := f.grants.Publish.Publish(ctx, m); err != nil {
 			return err
 		}
@@ -126,6 +149,10 @@ func (f *Function) settleAll(ctx context.Context, batch []Delivery, outcomes []s
 func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 	m := d.Message()
 	v := f.policy.Dispose(d.Attempt(), time.Since(m.Timestamp), o.Outcome, rand.Float64())
+	if ctx.Err() != nil && o.Disposition != host.Ack && o.Disposition != host.Term {
+		// The host ended it, not the handler: it goes to another one at once.
+		v = Verdict{Action: Retry, Delay: giveBack, Error: o.Reason}
+	}
 	var err error
 	switch v.Action {
 	case Ack:
@@ -150,7 +177,7 @@ func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 // giveUp stores the dead letter. If that is not possible the message is kept:
 // it comes again slowly, until it is.
 func (f *Function) giveUp(ctx context.Context, d Delivery, v Verdict) error {
-	gctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	gctx, cancel := linger(ctx)
 	defer cancel()
 	err := d.GiveUp(gctx, v)
 	if err == nil {

@@ -176,6 +176,7 @@ func TestDeadLetterNotStored(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	batch, got := batchOf(1)
 	f := newFunction(t, nil, func(c *host.Call) error {
+		c.StartClock()
 		<-c.Context().Done()
 		return context.Cause(c.Context())
 	})

@@ -77,4 +77,3 @@ func deep(n int) int {
 	pad[n%64] = n
 	return deep(n+1) + pad[(n+1)%64]
 }
-

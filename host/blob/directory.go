@@ -134,8 +134,8 @@ func (d *Directory) syncFolder(dir, key string) error {
 	return nil
 }
 
-// Get reads a blob.
-func (d *Directory) Get(ctx context.Context, key string) (*host.Blob, error) {
+// Get reads a blob of at most limit bytes.
+func (d *Directory) Get(ctx context.Context, key string, limit int64) (*host.Blob, error) {
 	if err := d.check(ctx, key, false); err != nil {
 		return nil, err
 	}
@@ -145,6 +145,9 @@ func (d *Directory) Get(ctx context.Context, key string) (*host.Blob, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, host.Errorf(host.NotFound, "blob: %q does not exist", key)
+	}
+	if info.Size() > limit {
+		return nil, host.Errorf(host.TooLarge, "blob: %q has %d bytes, the limit is %d", key, info.Size(), limit)
 	}
 	data, err := d.root.ReadFile(key)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestDirectory(t *testing.T) {
 		if err := d.Put(ctx, key, "", []byte(key)); err != nil {
 			t.Fatalf("put %s: %v", key, err)
 		}
-		b, err := d.Get(ctx, key)
+		b, err := d.Get(ctx, key, 100)
 		if err != nil || string(b.Data) != key || b.Size != int64(len(key)) {
 			t.Errorf("get %s = %v, %v", key, b, err)
 		}
@@ -30,8 +30,11 @@ func TestDirectory(t *testing.T) {
 	if err := d.Put(ctx, "a.webp", "", []byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := d.Get(ctx, "a.webp"); err != nil || string(b.Data) != "new" || b.ContentType != "image/webp" {
+	if b, err := d.Get(ctx, "a.webp", 100); err != nil || string(b.Data) != "new" || b.ContentType != "image/webp" {
 		t.Errorf("get after put = %v, %v", b, err)
+	}
+	if _, err := d.Get(ctx, "deep/er/b.xml", 3); host.ErrnoOf(err) != host.TooLarge {
+		t.Errorf("get above the limit = %v, want too large", err)
 	}
 	list, err := d.List(ctx, "deep/", "", 0)
 	if err != nil || len(list) != 2 || list[0].Key != "deep/c" || list[1].ContentType != "application/xml" {
@@ -45,7 +48,7 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("delete: %v", err)
 		}
 	}
-	if _, err := d.Get(ctx, "a.webp"); host.ErrnoOf(err) != host.NotFound {
+	if _, err := d.Get(ctx, "a.webp", 100); host.ErrnoOf(err) != host.NotFound {
 		t.Errorf("get after delete = %v, want not found", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*tmp*")); len(left) > 0 {
@@ -70,14 +73,14 @@ func TestKeys(t *testing.T) {
 		if err := d.Put(t.Context(), key, "", []byte("evil")); host.ErrnoOf(err) != host.Invalid {
 			t.Errorf("put %q = %v, want invalid", key, err)
 		}
-		if _, err := d.Get(t.Context(), key); host.ErrnoOf(err) != host.Invalid {
+		if _, err := d.Get(t.Context(), key, 100); host.ErrnoOf(err) != host.Invalid {
 			t.Errorf("get %q = %v, want invalid", key, err)
 		}
 	}
 	if err := os.Symlink(parent, filepath.Join(parent, "store", "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Get(t.Context(), "link/secret"); err == nil {
+	if _, err := d.Get(t.Context(), "link/secret", 100); err == nil {
 		t.Error("a symbolic link leads out of the store")
 	}
 	if list, err := d.List(t.Context(), "../", "", 0); err != nil || len(list) > 0 {

@@ -173,12 +173,31 @@ func (r *Renderer) make(ctx context.Context, img image.Image, turn turning, widt
 		return host.Picture{}, host.Errorf(host.Cancelled, "image: %v", context.Cause(ctx))
 	}
 	defer r.gate.cores.Release(1)
+	if ctx.Err() != nil {
+		return host.Picture{}, host.Errorf(host.Cancelled, "image: %v", context.Cause(ctx))
+	}
 	w, h := fit(width, height, t.Width, t.Height)
 	sw, sh := turn.size(w, h)
 	small := image.NewRGBA(image.Rect(0, 0, sw, sh))
-	draw.CatmullRom.Scale(small, small.Bounds(), img, img.Bounds(), draw.Src, nil)
+	scaler(img.Bounds(), sw, sh).Scale(small, small.Bounds(), img, img.Bounds(), draw.Src, nil)
 	data, err := encode(turn.apply(small), t)
 	return host.Picture{Width: w, Height: h, Data: data}, err
+}
+
+// maxScratch bounds the pixels between the two passes of the good filter, which
+// take 32 bytes each: 256 MB.
+const maxScratch = 8_000_000
+
+// scaler chooses the filter: the good one, unless its scratch memory would be
+// out of proportion, which is so only for targets that are huge themselves.
+func scaler(source image.Rectangle, w, h int) draw.Scaler {
+	switch {
+	case source.Dx() == w && source.Dy() == h:
+		return draw.NearestNeighbor // nothing to scale
+	case int64(w)*int64(source.Dy()) > maxScratch:
+		return draw.ApproxBiLinear
+	}
+	return draw.CatmullRom
 }
 
 // fit returns the size of a picture that keeps its shape, lies within the

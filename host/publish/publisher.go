@@ -22,6 +22,7 @@ const (
 	MaxHeaderBytes = 16 << 10
 	// knownFor is how long the answer to "does a stream take this subject" holds.
 	knownFor = 30 * time.Second
+	askFor   = 2 * time.Second // how long that question may take
 )
 
 // Publisher publishes for one function. It is safe for concurrent use.
@@ -106,6 +107,8 @@ func (p *Publisher) checkTaken(ctx context.Context, grant int, subject string) e
 	if fresh {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
 	_, err := p.js.StreamNameBySubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return host.Errorf(host.NotFound, "publish: no stream takes subject %q; add it to streams.yaml, or grant it with core: true", subject)

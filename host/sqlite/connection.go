@@ -18,12 +18,17 @@ type connection struct {
 	db         *sql.DB
 	conn       *sql.Conn
 	policy     *policy
-	statements map[string]*sql.Stmt
-	broken     bool // to be replaced before the next use
+	statements map[string]*sql.Stmt // the guests', by their text
+	controls   map[string]*sql.Stmt // the host's own; a guest's text never finds them
+	oneOff     *sql.Stmt            // a long one, not kept
+	broken     bool                 // to be replaced before the next use
 }
 
 func (w *connection) close() error {
 	for _, s := range w.statements {
+		s.Close()
+	}
+	for _, s := range w.controls {
 		s.Close()
 	}
 	return errors.Join(w.conn.Close(), w.db.Close())
@@ -41,6 +46,10 @@ func (w *connection) prepared(ctx context.Context, query string) (*sql.Stmt, err
 	if err != nil {
 		return nil, err
 	}
+	if len(query) > maxCached {
+		w.closeLater(s)
+		return s, nil
+	}
 	if len(w.statements) >= MaxStatements {
 		for _, old := range w.statements {
 			old.Close()
@@ -51,15 +60,31 @@ func (w *connection) prepared(ctx context.Context, query string) (*sql.Stmt, err
 	return s, nil
 }
 
+// maxCached bounds the text of a statement that is kept prepared, in bytes:
+// longer ones have their values written into them and do not come again.
+const maxCached = 4 << 10
+
+// closeLater keeps a statement that is not cached until the next such one.
+func (w *connection) closeLater(s *sql.Stmt) {
+	if w.oneOff != nil {
+		w.oneOff.Close()
+	}
+	w.oneOff = s
+}
+
 // control runs one of the host's own statements. It has no deadline: BEGIN
 // waits at most for the busy timeout, and the others must not be broken off.
 func (w *connection) control(statement string) error {
 	return w.policy.asHost(func() error {
-		s, err := w.prepared(context.Background(), statement)
-		if err != nil {
-			return err
+		s, ok := w.controls[statement]
+		if !ok {
+			var err error
+			if s, err = w.conn.PrepareContext(context.Background(), statement); err != nil {
+				return err
+			}
+			w.controls[statement] = s
 		}
-		_, err = s.Exec()
+		_, err := s.Exec()
 		return err
 	})
 }

@@ -96,7 +96,7 @@ func (d *Database) openWriter(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &connection{db: db, conn: conn, policy: p, statements: map[string]*sql.Stmt{}}, nil
+	return &connection{db: db, conn: conn, policy: p, statements: map[string]*sql.Stmt{}, controls: map[string]*sql.Stmt{}}, nil
 }
 
 // take waits for the writer and returns it whole: one that an interrupt spoiled

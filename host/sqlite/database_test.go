@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -135,7 +136,8 @@ func TestForbidden(t *testing.T) {
 		"ATTACH DATABASE '/tmp/x.db' AS x", "ATTACH ?1 AS x", "DETACH main", "VACUUM INTO '/tmp/out.db'", "VACUUM",
 		"PRAGMA journal_mode = DELETE", "PRAGMA temp_store_directory = '/tmp'", "SELECT load_extension('/tmp/e.so')",
 		"CREATE TEMP TABLE x (y)", "SELECT * FROM _pelton_migrations", "DROP TABLE _pelton_migrations", "INSERT INTO _pelton_x VALUES (1)",
-		"CREATE TABLE _pelton_mine (x)",
+		"CREATE TABLE _pelton_mine (x)", "ALTER TABLE _pelton_migrations RENAME TO gone", "ALTER TABLE a RENAME TO _pelton_a",
+		"SELECT * FROM sqlite_dbpage", "CREATE TRIGGER x AFTER INSERT ON _pelton_migrations BEGIN SELECT 1; END",
 	} {
 		if _, err := tx.Exec(t.Context(), query, nil); err == nil {
 			t.Errorf("%s is permitted", query)
@@ -152,6 +154,54 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 	exec(t, tx, "INSERT INTO a VALUES (1)")
+}
+
+// The host's own statements are prepared once; a guest that says the same words
+// does not find them.
+func TestControlsAreTheHosts(t *testing.T) {
+	d := open(t, "CREATE TABLE a (v INTEGER)")
+	for range 2 {
+		tx := begin(t, d)
+		if err := errors.Join(tx.Savepoint(t.Context()), tx.Restore(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"COMMIT", "BEGIN IMMEDIATE", "ROLLBACK", "SAVEPOINT pelton", "RELEASE pelton", "ROLLBACK TO pelton", "BEGIN"} {
+			if _, err := tx.Exec(t.Context(), text, nil); host.ErrnoOf(err) != host.Denied {
+				t.Errorf("%s = %v, want denied", text, err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A transaction that SQLite undid is not gone on with: later statements would
+// commit by themselves.
+func TestLostTransaction(t *testing.T) {
+	d := open(t, "CREATE TABLE a (v INTEGER UNIQUE)")
+	tx := begin(t, d)
+	exec(t, tx, "INSERT INTO a VALUES (1)")
+	if err := tx.Savepoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "INSERT OR ROLLBACK INTO a VALUES (1)", nil); host.ErrnoOf(err) != host.Conflict {
+		t.Errorf("got %v, want conflict", err)
+	}
+	_, execErr := tx.Exec(t.Context(), "INSERT INTO a VALUES (2)", nil)
+	for what, err := range map[string]error{"exec": execErr, "release": tx.Release(t.Context()), "savepoint": tx.Savepoint(t.Context()), "commit": tx.Commit(t.Context())} {
+		if !errors.Is(err, host.ErrTxLost) {
+			t.Errorf("%s = %v, want it refused", what, err)
+		}
+	}
+	if got := number(t, d, "SELECT count(*) FROM a"); got != 0 {
+		t.Errorf("%d rows are there, want none", got)
+	}
+	tx = begin(t, d)
+	exec(t, tx, "INSERT INTO a VALUES (3)")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestReadersCannotWrite(t *testing.T) {
@@ -194,8 +244,8 @@ func TestCancelledStatement(t *testing.T) {
 	if host.ErrnoOf(err) != host.Cancelled {
 		t.Errorf("endless statement = %v, want cancelled", err)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Error(err)
+	if err := tx.Rollback(); !errors.Is(err, host.ErrTxLost) {
+		t.Errorf("rollback = %v, want it said that SQLite undid it", err)
 	}
 	tx = begin(t, d)
 	if _, err := tx.Exec(t.Context(), "COMMIT", nil); err == nil {

@@ -60,11 +60,15 @@ func forbidden(action sqlite.AuthorizerActionCode, arg1, arg2 string) string {
 		if strings.EqualFold(arg2, "load_extension") {
 			return "load_extension"
 		}
+	case sqlite.AuthAlterTable:
+		return "ALTER TABLE: changes of tables belong in migrations"
 	case sqlite.AuthCreateTempIndex, sqlite.AuthCreateTempTable, sqlite.AuthCreateTempTrigger, sqlite.AuthCreateTempView:
 		return "temporary objects"
 	}
-	if strings.HasPrefix(strings.ToLower(arg1), "_pelton_") {
-		return "table " + arg1 + ", which is Pelton's own"
+	for _, name := range []string{arg1, arg2} {
+		if lower := strings.ToLower(name); strings.HasPrefix(lower, "_pelton_") || lower == "sqlite_dbpage" {
+			return name + ", which is Pelton's own"
+		}
 	}
 	return ""
 }

@@ -8,14 +8,18 @@ import (
 
 // tx is the transaction of one invocation, on the database's writer.
 type tx struct {
-	d *Database
-	w *connection
+	d    *Database
+	w    *connection
+	lost bool // SQLite undid it; nothing of it counts
 }
 
 var _ host.Tx = (*tx)(nil)
 
 // Exec runs a statement of the guest.
 func (t *tx) Exec(ctx context.Context, query string, args []any) (host.Result, error) {
+	if t.lost {
+		return host.Result{}, host.ErrTxLost
+	}
 	s, err := t.w.prepared(ctx, query)
 	if err != nil {
 		return host.Result{}, t.fail(ctx, err)
@@ -33,6 +37,9 @@ func (t *tx) Exec(ctx context.Context, query string, args []any) (host.Result, e
 
 // Query reads within the transaction, and sees what it wrote.
 func (t *tx) Query(ctx context.Context, query string, args []any, limit host.RowLimit) (*host.Rows, error) {
+	if t.lost {
+		return nil, host.ErrTxLost
+	}
 	s, err := t.w.prepared(ctx, query)
 	if err != nil {
 		return nil, t.fail(ctx, err)
@@ -41,29 +48,58 @@ func (t *tx) Query(ctx context.Context, query string, args []any, limit host.Row
 	if err != nil {
 		return nil, t.fail(ctx, err)
 	}
-	return collect(ctx, rows, limit)
+	answer, err := collect(ctx, rows, limit)
+	if err != nil {
+		return nil, t.fail(ctx, err)
+	}
+	return answer, nil
 }
 
+// fail looks after an error whether the transaction still stands: SQLite undoes
+// it by itself when a write is interrupted, the disk is full, or a statement
+// says OR ROLLBACK. Going on would commit each later statement by itself.
 func (t *tx) fail(ctx context.Context, err error) error {
 	t.w.note(ctx, err)
-	return sqlError(ctx, t.w.policy, err)
+	refusal := sqlError(ctx, t.w.policy, err)
+	if t.w.control("BEGIN") == nil { // it could not begin inside a transaction
+		t.lost = true
+		if t.w.control("ROLLBACK") != nil {
+			t.w.broken = true
+		}
+	}
+	return refusal
 }
 
-func (t *tx) Savepoint(context.Context) error { return t.w.control("SAVEPOINT pelton") }
-func (t *tx) Release(context.Context) error   { return t.w.control("RELEASE pelton") }
+// step runs one of the host's own statements within the transaction.
+func (t *tx) step(statement string) error {
+	if t.lost {
+		return host.ErrTxLost
+	}
+	if err := t.w.control(statement); err != nil {
+		t.w.broken = true
+		return host.Errorf(host.Unavailable, "%s on database %s: %v", statement, t.d.name, err)
+	}
+	return nil
+}
+
+func (t *tx) Savepoint(context.Context) error { return t.step("SAVEPOINT pelton") }
+func (t *tx) Release(context.Context) error   { return t.step("RELEASE pelton") }
 
 // Restore undoes what was done since the savepoint and removes it.
 func (t *tx) Restore(context.Context) error {
-	if err := t.w.control("ROLLBACK TO pelton"); err != nil {
+	if err := t.step("ROLLBACK TO pelton"); err != nil {
 		return err
 	}
-	return t.w.control("RELEASE pelton")
+	return t.step("RELEASE pelton")
 }
 
 // Commit makes the transaction durable and gives the writer back. It is not
 // broken off when ctx ends: half a commit would help nobody.
 func (t *tx) Commit(context.Context) error {
 	defer t.d.give()
+	if t.lost {
+		return host.ErrTxLost
+	}
 	if err := t.w.control("COMMIT"); err != nil {
 		t.w.broken = true
 		return host.Errorf(host.Unavailable, "commit on database %s: %v", t.d.name, err)
@@ -76,8 +112,11 @@ func (t *tx) Commit(context.Context) error {
 // the connection is replaced to be sure.
 func (t *tx) Rollback() error {
 	defer t.d.give()
-	if err := t.w.control("ROLLBACK"); err != nil {
+	if !t.lost && t.w.control("ROLLBACK") != nil {
 		t.w.broken = true
+	}
+	if t.lost {
+		return host.ErrTxLost
 	}
 	return nil
 }

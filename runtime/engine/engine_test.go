@@ -310,7 +310,15 @@ func TestGrantsAtLoad(t *testing.T) {
 
 // WAS-5: growth beyond the limit fails in the guest, and memory does not pile up.
 func TestMemoryLimit(t *testing.T) {
-	p := newPool(t, newEngine(t), "crash", "", Settings{Max: 1, Memory: 16 << 20})
+	e := newEngine(t)
+	module, err := e.Compile(t.Context(), guest(t, "crash"), manifest(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewPool(t.Context(), module, Settings{Max: 1, Memory: 1 << 20}); !errors.Is(err, ErrABI) || !strings.Contains(err.Error(), "limits.memory") {
+		t.Errorf("a module that begins above its limit = %v, want it refused", err)
+	}
+	p := newPool(t, e, "crash", "", Settings{Max: 1, Memory: 16 << 20})
 	for range 3 {
 		if _, _, err := invoke(t, p, 20*time.Second, "grow"); !errors.Is(err, ErrTrap) {
 			t.Errorf("got %v, want the guest to run out of memory", err)

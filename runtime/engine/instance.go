@@ -16,8 +16,11 @@ import (
 	"github.com/pelton-run/pelton/host"
 )
 
-// maxText bounds the texts that an instance remembers.
-const maxTexts = 256
+// What an instance remembers of texts: how many, and how long each may be.
+const (
+	maxTexts    = 256
+	maxTextSize = 4 << 10
+)
 
 // instance is one instantiated module with its own memory. One goroutine uses
 // it at a time.
@@ -47,6 +50,9 @@ func (in *instance) text(r *reader) string {
 		return s
 	}
 	s := string(b)
+	if len(s) > maxTextSize {
+		return s
+	}
 	if len(in.texts) >= maxTexts {
 		clear(in.texts)
 	}

@@ -112,6 +112,9 @@ func checkExports(c wazero.CompiledModule) error {
 	if init := exports[exportInit]; init != nil && (len(init.ParamTypes()) > 0 || len(init.ResultTypes()) > 0) {
 		errs = append(errs, fmt.Errorf("%w: export %s is not () -> ()", ErrABI, exportInit))
 	}
+	if len(c.ImportedMemories()) > 0 {
+		errs = append(errs, fmt.Errorf("%w: it imports a memory; export its own instead", ErrABI))
+	}
 	if c.ExportedMemories()["memory"] == nil {
 		errs = append(errs, fmt.Errorf("%w: no exported memory named memory", ErrABI))
 	}

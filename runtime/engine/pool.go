@@ -39,6 +39,11 @@ type Pool struct {
 // NewPool makes a pool and its first instance, so that a module that cannot
 // even start is known at once. Close must be called.
 func NewPool(ctx context.Context, m *Module, s Settings) (*Pool, error) {
+	// wazero takes it for granted that the memory that a module begins with is
+	// there.
+	if need := int64(m.compiled.ExportedMemories()["memory"].Min()) << 16; need > s.Memory {
+		return nil, fmt.Errorf("%w: the module begins with %d bytes of memory, limits.memory is %d", ErrABI, need, s.Memory)
+	}
 	p := &Pool{module: m, settings: s, places: make(chan struct{}, s.Max)}
 	in, err := p.create(ctx)
 	if err != nil {
@@ -70,6 +75,7 @@ func (p *Pool) Invoke(c *host.Call) error {
 	if err != nil {
 		return err
 	}
+	c.StartClock()
 	if err := in.run(c); err != nil {
 		in.close() // it is of no further use, whatever closing says
 		return err

@@ -16,13 +16,13 @@ import (
 
 // Timing of a consumer.
 const (
-	apiTimeout  = 3 * time.Second        // of one request to JetStream
-	retryEvery  = 2 * time.Second        // while something is missing
-	lagEvery    = 2 * time.Second        // between looks at the durable
-	pullExpiry  = 30 * time.Second       // of one pull request
-	pullBeat    = 5 * time.Second        // of its heartbeats
-	giveBack    = 100 * time.Millisecond // delay of what is given back on drain
-	maxPrefetch = 1000                   // messages asked for at one time
+	apiTimeout = 3 * time.Second        // of one request to JetStream
+	retryEvery = 2 * time.Second        // while something is missing
+	lagEvery   = 2 * time.Second        // between looks at the durable
+	pullExpiry = 30 * time.Second       // of one pull request
+	pullBeat   = 5 * time.Second        // of its heartbeats
+	giveBack   = 100 * time.Millisecond // delay of what is given back on drain
+	maxAhead   = 1000                   // messages held beside those that run
 )
 
 // Dispatcher takes batches; runtime.Function is one.
@@ -104,25 +104,25 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 		return err
 	}
 	t := c.config.Trigger
-	prefetch := min(c.config.Concurrency*t.Batch.Max, maxPrefetch)
-	messages, err := found.Messages(jetstream.PullMaxMessages(prefetch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullBeat))
+	running := c.config.Concurrency * t.Batch.Max
+	capacity := running + min(running, maxAhead)
+	pull, err := newPuller(c.config.JS, t.Stream, t.DurableName, capacity)
 	if err != nil {
 		return fmt.Errorf("pull from durable %s: %w", t.DurableName, err)
 	}
 	c.board.set(StateOK, "")
 	sctx, end := context.WithCancel(ctx)
 	defer end()
-	queue := make(chan *delivery, prefetch)
+	queue := make(chan *delivery, capacity)
 	readErr := make(chan error, 1)
 	var group sync.WaitGroup
 	group.Go(func() {
 		defer close(queue)
-		readErr <- c.read(messages, queue, created)
-		end()
+		defer end()
+		defer pull.close()
+		readErr <- c.read(sctx, pull, queue, created)
 	})
 	group.Go(func() { c.watch(sctx, found) })
-	stop := context.AfterFunc(sctx, messages.Drain)
-	defer stop()
 	c.work(sctx, hard, queue)
 	group.Wait()
 	if err := <-readErr; err != nil && ctx.Err() == nil {
@@ -161,34 +161,35 @@ func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, err
 	return found, stream.CachedInfo().Created, nil
 }
 
-// read puts messages into the queue, with their leases held from now on.
-func (c *Consumer) read(messages jetstream.MessagesContext, queue chan<- *delivery, created time.Time) error {
-	missed := 0
+// read puts messages into the queue, with their leases held from now on, until
+// ctx ends or the durable is gone. The queue has room for all that was asked for.
+func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *delivery, created time.Time) error {
 	for {
-		msg, err := messages.Next()
-		switch {
-		case errors.Is(err, jetstream.ErrMsgIteratorClosed):
-			return nil
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
-			// The connection may be away, which mends itself, or the durable is
-			// gone, which only a new session notices.
-			if missed++; missed >= 2 {
-				messages.Stop()
-				return err
-			}
-			continue
-		case err != nil:
-			messages.Stop()
+		msg, err := pull.next(ctx, c.leases.count, c.leases.room)
+		if err != nil {
+			c.giveBackRest(pull, created)
 			return err
 		}
-		missed = 0
 		d, err := newDelivery(c, msg, created)
 		if err != nil {
-			messages.Stop()
 			return err
 		}
 		c.leases.hold(d)
 		queue <- d
+	}
+}
+
+// giveBackRest lets other hosts have what has arrived and was not taken.
+func (c *Consumer) giveBackRest(pull *puller, created time.Time) {
+	for {
+		select {
+		case msg := <-pull.messages:
+			if d, err := newDelivery(c, msg, created); err == nil {
+				d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
+			}
+		default:
+			return
+		}
 	}
 }
 

@@ -118,5 +118,5 @@ func (w *crew) fill(ctx context.Context, first *delivery) []runtime.Delivery {
 // giveBack lets another host have a message that was not started.
 func (w *crew) giveBack(d *delivery) {
 	w.consumer.leases.release(d)
-	d.msg.NakWithDelay(giveBack) // if it is lost, the message comes after ack_wait
+	d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
 }

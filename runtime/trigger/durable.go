@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 // Metadata of our durables.
 const (
 	metaFunction = "pelton.function"
-	metaStart    = "pelton.start" // the deliver_policy that the durable was created for
+	metaStart    = "pelton.start"  // the deliver_policy that the durable was created for
+	metaPlaced   = "pelton.placed" // that it was moved there
 )
 
 // placing bounds how long a durable stays paused while its start is set.
@@ -39,7 +41,8 @@ func (c *Consumer) ensureDurable(ctx context.Context, stream jetstream.Stream) (
 	}
 	info := found.CachedInfo()
 	if unplaced(info, t) {
-		return found, nil, c.place(ctx, stream)
+		found, err = c.place(ctx, stream, info.Config)
+		return found, nil, err
 	}
 	return c.adopt(ctx, stream, info)
 }
@@ -99,9 +102,7 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstre
 		return nil, fmt.Errorf("create durable %s: %w", t.DurableName, err)
 	}
 	if t.DeliverPolicy != "all" {
-		if err := c.place(ctx, stream); err != nil {
-			return nil, err
-		}
+		return c.place(ctx, stream, created.CachedInfo().Config)
 	}
 	return created, nil
 }
@@ -109,25 +110,30 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstre
 // unplaced reports whether a durable of ours was created and never moved to
 // its start: its host died in between.
 func unplaced(info *jetstream.ConsumerInfo, t manifests.Trigger) bool {
-	return t.DeliverPolicy != "all" && info.Config.Metadata[metaStart] == t.DeliverPolicy &&
-		info.Paused && info.Delivered.Consumer == 0 && info.Delivered.Stream == 0
+	meta := info.Config.Metadata
+	return t.DeliverPolicy != "all" && meta[metaStart] == t.DeliverPolicy && meta[metaPlaced] == "" && info.Delivered.Consumer == 0
 }
 
 // place moves a paused durable to the start that the manifest wants and lets
 // it go.
-func (c *Consumer) place(ctx context.Context, stream jetstream.Stream) error {
+func (c *Consumer) place(ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	t := c.config.Trigger
 	seq, err := c.startSequence(ctx, stream)
 	if err != nil {
-		return fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
+		return nil, fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
 	}
 	if _, err := c.config.JS.ResetConsumerToSequence(ctx, t.Stream, t.DurableName, seq); err != nil {
-		return fmt.Errorf("move durable %s to sequence %d (needs nats-server 2.14): %w", t.DurableName, seq, err)
+		return nil, fmt.Errorf("move durable %s to sequence %d (needs nats-server 2.14): %w", t.DurableName, seq, err)
+	}
+	config.Metadata[metaPlaced] = strconv.FormatUint(seq, 10)
+	placed, err := stream.UpdateConsumer(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("mark durable %s: %w", t.DurableName, err)
 	}
 	if _, err := c.config.JS.ResumeConsumer(ctx, t.Stream, t.DurableName); err != nil {
-		return fmt.Errorf("resume durable %s: %w", t.DurableName, err)
+		return nil, fmt.Errorf("resume durable %s: %w", t.DurableName, err)
 	}
-	return nil
+	return placed, nil
 }
 
 func (c *Consumer) startSequence(ctx context.Context, stream jetstream.Stream) (uint64, error) {

@@ -64,12 +64,15 @@ func (l *Leases) remove(s *leaseSet) {
 type leaseSet struct {
 	every time.Duration // a third of ack_wait
 
+	room chan struct{} // told when a delivery is released
+
 	mu   sync.Mutex
+	held int
 	head delivery // of a ring; holds no message
 }
 
 func newLeaseSet(ackWait time.Duration) *leaseSet {
-	s := &leaseSet{every: ackWait / 3}
+	s := &leaseSet{every: ackWait / 3, room: make(chan struct{}, 1)}
 	s.head.next, s.head.prev = &s.head, &s.head
 	return s
 }
@@ -78,7 +81,15 @@ func (s *leaseSet) hold(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.extended = time.Now()
+	s.held++
 	s.append(d)
+}
+
+// count is how many deliveries are held.
+func (s *leaseSet) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
 }
 
 func (s *leaseSet) append(d *delivery) {
@@ -89,13 +100,18 @@ func (s *leaseSet) append(d *delivery) {
 func (s *leaseSet) release(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if d.next == nil {
+		return // it was released before
+	}
+	s.held--
 	s.unlink(d)
+	select {
+	case s.room <- struct{}{}:
+	default: // it has been told and has not looked yet
+	}
 }
 
 func (s *leaseSet) unlink(d *delivery) {
-	if d.next == nil {
-		return
-	}
 	d.prev.next, d.next.prev = d.next, d.prev
 	d.next, d.prev = nil, nil
 }
@@ -106,7 +122,7 @@ func (s *leaseSet) extend(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := s.head.next; d != &s.head && now.Sub(d.extended) >= s.every; d = s.head.next {
-		d.msg.InProgress() // the connection buffers it while it reconnects
+		d.reply("+WPI") // the connection buffers it while it reconnects
 		d.extended = now
 		s.unlink(d)
 		s.append(d)

@@ -117,21 +117,29 @@ func (r *request) Ack(_ context.Context, response *host.Response) error {
 	case response == nil:
 		return r.req.Respond(nil)
 	case response.Code != "":
-		return r.req.Error(response.Code, response.Text, response.Data)
+		return r.fail(response.Code, response.Text, response.Data)
 	}
 	return r.req.Respond(response.Data)
 }
 
 // Retry implements runtime.Delivery: the asker is told that it failed.
 func (r *request) Retry(_ context.Context, _ time.Duration, err string) error {
-	return r.req.Error("500", err, nil)
+	return r.fail("500", err, nil)
+}
+
+// fail answers with an error. One without a text would not be sent at all.
+func (r *request) fail(code, text string, data []byte) error {
+	if text == "" {
+		text = "the function gave no reason"
+	}
+	return r.req.Error(code, text, data)
 }
 
 // GiveUp implements runtime.Delivery: the asker is told that it asked wrongly,
 // or that it failed. Requests have no dead letters.
 func (r *request) GiveUp(_ context.Context, v runtime.Verdict) error {
 	if v.Reason == runtime.ReasonTerm {
-		return r.req.Error("400", v.Error, nil)
+		return r.fail("400", v.Error, nil)
 	}
-	return r.req.Error("500", v.Error, nil)
+	return r.fail("500", v.Error, nil)
 }

@@ -1,0 +1,171 @@
+package trigger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The ways in which pulling ends.
+var (
+	errConsumerGone = errors.New("the durable was deleted")
+	errNoHeartbeat  = errors.New("no heartbeat from the server")
+)
+
+// controlRoom is how many status messages may wait beside the messages.
+const controlRoom = 64
+
+// puller asks the server for exactly as many messages as there is room for, so
+// that every message that arrives is held under a lease from that moment. The
+// protocol is that of $JS.API.CONSUMER.MSG.NEXT (ADR-13 and ADR-9 of
+// nats-architecture-and-design).
+type puller struct {
+	nc        *nats.Conn
+	subject   string // of pull requests
+	inbox     string
+	sub       *nats.Subscription
+	messages  chan *nats.Msg
+	capacity  int
+	requested int // asked for and not arrived
+	reconnect uint64
+	heard     time.Time
+}
+
+// pullRequest is the body of a pull request.
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+func newPuller(js jetstream.JetStream, stream, durable string, capacity int) (*puller, error) {
+	p := &puller{
+		nc: js.Conn(), subject: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
+		messages: make(chan *nats.Msg, capacity+controlRoom), capacity: capacity, heard: time.Now(),
+	}
+	p.inbox, p.reconnect = p.nc.NewRespInbox(), p.nc.Stats().Reconnects
+	sub, err := p.nc.ChanSubscribe(p.inbox, p.messages)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	p.sub = sub
+	return p, nil
+}
+
+// apiPrefix is where the server takes requests, by the connection's options.
+func apiPrefix(o jetstream.JetStreamOptions) string {
+	switch {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return jetstream.DefaultAPIPrefix
+}
+
+// close ends the subscription. What the server had sent and nobody took comes
+// back to it at once, since the inbox is gone.
+func (p *puller) close() { p.sub.Unsubscribe() } // it fails only when the connection is closed
+
+// next returns the next message. held reports how many are held already, room
+// tells that it became fewer.
+func (p *puller) next(ctx context.Context, held func() int, room <-chan struct{}) (*nats.Msg, error) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if err := p.ask(p.capacity - held() - p.requested); err != nil {
+			return nil, err
+		}
+		select {
+		case msg := <-p.messages:
+			p.heard = time.Now()
+			if !isStatus(msg) {
+				p.requested = max(0, p.requested-1)
+				return msg, nil
+			}
+			if err := p.status(msg); err != nil {
+				return nil, err
+			}
+		case <-room:
+		case <-tick.C:
+			if err := p.alive(); err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ask sends a pull request for n messages when that is worth one: when a
+// quarter of the room is free.
+func (p *puller) ask(n int) error {
+	if n < max(1, p.capacity/4) || !p.nc.IsConnected() {
+		return nil
+	}
+	body, err := json.Marshal(pullRequest{Batch: n, Expires: pullExpiry, Heartbeat: pullBeat})
+	if err != nil {
+		return fmt.Errorf("encode pull request: %w", err)
+	}
+	if p.requested == 0 {
+		p.heard = time.Now()
+	}
+	if err := p.nc.PublishRequest(p.subject, p.inbox, body); err != nil {
+		return fmt.Errorf("send pull request: %w", err)
+	}
+	p.requested += n
+	return nil
+}
+
+// alive looks whether the server still answers. After a reconnect it has
+// forgotten what was asked for.
+func (p *puller) alive() error {
+	if !p.nc.IsConnected() {
+		p.heard = time.Now()
+		return nil
+	}
+	if n := p.nc.Stats().Reconnects; n != p.reconnect {
+		p.reconnect, p.requested, p.heard = n, 0, time.Now()
+		return nil
+	}
+	if p.requested > 0 && time.Since(p.heard) > 2*pullBeat {
+		return errNoHeartbeat
+	}
+	return nil
+}
+
+func isStatus(msg *nats.Msg) bool {
+	return len(msg.Data) == 0 && msg.Header["Status"] != nil && msg.Reply == "" || isFlow(msg)
+}
+
+// isFlow recognises a heartbeat, the one status that may carry a reply subject.
+func isFlow(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get("Status") == "100" }
+
+// status takes note of what the server says about a request.
+func (p *puller) status(msg *nats.Msg) error {
+	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
+	switch code {
+	case "100": // alive
+		return nil
+	case "503":
+		return fmt.Errorf("%w, or JetStream is not ready", errConsumerGone)
+	case "404", "408", "409":
+		if text == "Consumer Deleted" || text == "Consumer is push based" {
+			return errConsumerGone
+		}
+		left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages"))
+		if err != nil { // of a leader that changed: it has forgotten all requests
+			left = p.requested
+		}
+		p.requested = max(0, p.requested-left)
+		return nil
+	}
+	return fmt.Errorf("pull request refused: %s %s", code, text)
+}
