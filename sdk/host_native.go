@@ -13,7 +13,7 @@ var errNoHost = errors.New("sdk: there is no host here; in a test, call the hand
 // Host stands in for the host when a handler runs natively, in tests. Package
 // sdktest has one; implement it for something special.
 type Host interface {
-	Log(ctx context.Context, level int, text string, attrs [][2]string)
+	LogRecord(ctx context.Context, level int, text string, attrs [][2]string)
 	Exec(ctx context.Context, db, query string, args []any) (Result, error)
 	Query(ctx context.Context, db, query string, args []any) (*Rows, error)
 	Fetch(ctx context.Context, r *Request) (*Response, error)
@@ -88,7 +88,7 @@ func (m *Msg) respond(a *Answer) error {
 
 func logRecord(ctx context.Context, level int, text string, attrs [][2]string) {
 	if h, err := hostOf(ctx); err == nil {
-		h.Log(ctx, level, text, attrs)
+		h.LogRecord(ctx, level, text, attrs)
 	}
 }
 

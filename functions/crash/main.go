@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Command crash misbehaves as its messages tell it, in ways that the SDK does
 // not catch, to show in tests that the host does.
 package main
