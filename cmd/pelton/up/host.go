@@ -22,6 +22,9 @@ import (
 	"github.com/pelton-run/pelton/runtime/trigger"
 )
 
+// flushTimeout bounds the wait for the last acks to be sent.
+const flushTimeout = 2 * time.Second
+
 // Host is one running host. Close must be called.
 type Host struct {
 	config    Config
@@ -41,6 +44,8 @@ type Host struct {
 	soft, hard context.Context // take no more; end what runs
 	softEnd,
 	hardEnd context.CancelFunc
+	closing sync.Once
+	closed  error
 }
 
 // Start starts a host: its server or connection, and every function of the
@@ -184,8 +189,13 @@ func (h *Host) Report() status.HostReport {
 
 // Close stops the host: it takes no more messages, lets handlers finish within
 // the grace period, gives back what was not started, sends what is buffered,
-// and closes its files.
+// and closes its files. Closing it again returns the same.
 func (h *Host) Close() error {
+	h.closing.Do(func() { h.closed = h.close() })
+	return h.closed
+}
+
+func (h *Host) close() error {
 	h.softEnd()
 	for _, s := range h.services {
 		s.Stop() // it drains its subscriptions; there is nothing to add to an error
@@ -221,8 +231,10 @@ func (h *Host) release() error {
 		errs = append(errs, h.resources.close())
 	}
 	if h.nc != nil {
-		if h.nc.IsConnected() {
-			errs = append(errs, h.nc.FlushTimeout(5*time.Second))
+		// Without a server there is nobody to tell; what was not settled comes
+		// again.
+		if err := h.nc.FlushTimeout(flushTimeout); err != nil && h.nc.IsConnected() {
+			errs = append(errs, fmt.Errorf("send the last acks: %w", err))
 		}
 		h.nc.Close()
 	}
