@@ -49,6 +49,7 @@ handlers finish, and gives back what was not started.`,
 	f.StringVar(&config.Folder, "dir", "functions", "folder with the functions")
 	f.StringVar(&config.Data, "data", "pelton-data", "folder for databases, blobs and caches")
 	f.StringVar(&config.Store, "store", "", "folder for the embedded server's streams (default <data>/nats)")
+	f.StringVar(&config.Cache, "cache", "", "folder for compiled code; whoever can write there owns the host (default <data>/cache)")
 	f.StringVar(&config.Name, "name", "", "the host's id (default: made once and kept in <data>/host-id)")
 	f.StringVar(&config.Region, "region", "", "the host's region, {{region}} in manifests")
 	f.StringVar(&config.Listen, "listen", "127.0.0.1:4222", "address of the embedded server")

@@ -67,7 +67,7 @@ func ListHosts(ctx context.Context, nc *nats.Conn, quiet time.Duration) ([]HostR
 }
 
 func findHosts(ctx context.Context, nc *nats.Conn, quiet time.Duration) ([]string, error) {
-	inbox := nc.NewRespInbox()
+	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)

@@ -50,7 +50,9 @@ func newPuller(js jetstream.JetStream, stream, durable string, capacity int) (*p
 		nc: js.Conn(), subject: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
 		messages: make(chan *nats.Msg, capacity+controlRoom), capacity: capacity, heard: time.Now(),
 	}
-	p.inbox, p.reconnect = p.nc.NewRespInbox(), p.nc.Stats().Reconnects
+	// Not NewRespInbox: what arrives below that prefix can be taken for the answer
+	// to whatever request is under way.
+	p.inbox, p.reconnect = p.nc.NewInbox(), p.nc.Stats().Reconnects
 	sub, err := p.nc.ChanSubscribe(p.inbox, p.messages)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)

@@ -23,6 +23,7 @@ type Config struct {
 	Data   string // kept when named; otherwise a folder that is removed
 	Keep   bool   // leave it running, on the default ports
 	JSON   bool
+	Cache  string    // of compiled code; the user's own when empty
 	Out    io.Writer // the result
 	Notes  io.Writer // progress
 	Log    zerolog.Logger
@@ -110,7 +111,8 @@ func (d *demo) startHost(ctx context.Context) (*up.Host, error) {
 			return "", fmt.Errorf("secret %s is not part of the demo", name)
 		},
 	}
-	if cache, err := os.UserCacheDir(); err == nil {
+	config.Cache = d.config.Cache
+	if cache, err := os.UserCacheDir(); err == nil && config.Cache == "" {
 		config.Cache = filepath.Join(cache, "pelton", "compiled") // so that only the first run compiles
 	}
 	if d.config.Keep {
