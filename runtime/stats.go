@@ -28,7 +28,6 @@ type Stats struct {
 
 	mu        sync.Mutex
 	lastError LastError
-	lastAck   time.Time
 }
 
 // LastError is the newest error of a function.

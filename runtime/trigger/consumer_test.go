@@ -475,6 +475,17 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
+// What a host publishes while it pulls is answered by the stream, not by what
+// the pull brought.
+func TestPublishWhilePulling(t *testing.T) {
+	r := newRig(t)
+	_, f, _ := r.run("name: f\ntriggers: [{stream: S}]\n", ack)
+	for i := range 500 {
+		r.publish("a.x", fmt.Sprint(i))
+	}
+	until(t, "all acked", 20*time.Second, func() bool { return f.Stats.Acked.Load() == 500 })
+}
+
 // The figures of a trigger are the durable's.
 func TestLag(t *testing.T) {
 	r := newRig(t)

@@ -1,3 +1,5 @@
+//go:build !wasip1
+
 // Package sdktest runs handlers natively, in plain go test: it stands in for
 // the host, with blobs and keys in memory, answers that the test gives for HTTP
 // and SQL, and a record of what the handler did.
