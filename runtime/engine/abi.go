@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/pelton-run/pelton/host"
+	"github.com/pelton-run/pelton/runtime/wasm"
 )
 
 // hostModule is the name that guests import from.
@@ -74,6 +75,10 @@ func instantiateHost(ctx context.Context, r wazero.Runtime) error {
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, f.results).Export(name)
 	}
+	fn := api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
+		stack[0] = ctx.(*invocation).instance.refuel()
+	})
+	b.NewFunctionBuilder().WithGoModuleFunction(fn, nil, types(i64)).Export(wasm.RefuelName)
 	_, err := b.Instantiate(ctx)
 	return err
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/pelton-run/pelton/runtime/wasm"
 )
 
 // Config is how an engine is set up.
@@ -16,9 +18,9 @@ type Config struct {
 	// CacheDir keeps compiled code between runs, "" keeps none. Whoever can
 	// write there owns the host, so it is created for the user alone.
 	CacheDir string
-	// Unstoppable leaves out wazero's deadline checks: faster, and a guest in an
-	// endless loop then never returns. For measurements only.
-	Unstoppable bool
+	// Unmetered leaves the metering out: a guest in an endless loop then never
+	// returns. For measurements only.
+	Unmetered bool
 }
 
 // MaxMemoryPages bounds the memory of any instance, in pages of 64 KiB: 2 GiB.
@@ -36,8 +38,7 @@ type Engine struct {
 func New(ctx context.Context, config Config) (*Engine, error) {
 	rc := wazero.NewRuntimeConfig().
 		WithMemoryLimitPages(MaxMemoryPages).
-		WithDebugInfoEnabled(false).
-		WithCloseOnContextDone(!config.Unstoppable)
+		WithDebugInfoEnabled(false)
 	e := &Engine{config: config}
 	if config.CacheDir != "" {
 		if err := os.MkdirAll(config.CacheDir, 0o700); err != nil {
@@ -68,15 +69,23 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// compile compiles a module. A corrupt entry of the disk cache makes wazero
-// fail; then the entries of the cache are removed and compiling begins anew.
-func (e *Engine) compile(ctx context.Context, wasm []byte) (wazero.CompiledModule, error) {
-	m, err := e.runtime.CompileModule(ctx, wasm)
+// compile meters and compiles a module. A corrupt entry of the disk cache makes
+// wazero fail; then the entries of the cache are removed and compiling begins
+// anew.
+func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledModule, error) {
+	if !e.config.Unmetered {
+		metered, err := wasm.Meter(module)
+		if err != nil {
+			return nil, err
+		}
+		module = metered
+	}
+	m, err := e.runtime.CompileModule(ctx, module)
 	if err != nil && e.config.CacheDir != "" && strings.Contains(err.Error(), "compilationcache:") {
 		if err := clearFolder(e.config.CacheDir); err != nil {
 			return nil, fmt.Errorf("clear corrupt compile cache: %w", err)
 		}
-		m, err = e.runtime.CompileModule(ctx, wasm)
+		m, err = e.runtime.CompileModule(ctx, module)
 	}
 	return m, err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ type instance struct {
 	handle     api.Function
 	stack      [3]uint64
 	invocation *invocation
+	fuel       uint64            // of the next refuel
+	refuelled  time.Time         // when that was last, in this call
+	ended      time.Time         // when the guest was first seen to go on beyond its time
 	call       *host.Call        // of the invocation that runs; nil between
 	scratch    []byte            // where answers are encoded
 	texts      map[string]string // statements that were seen, so that they are not copied each time
@@ -95,8 +99,8 @@ func (m *linearMemory) Free() { m.b = nil }
 
 // newInstance instantiates a module and runs its _initialize, within ctx.
 func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
-	in := &instance{texts: map[string]string{}, output: &lines{}}
-	in.invocation = &invocation{Context: ctx, instance: in}
+	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel}
+	in.invocation = &invocation{Context: context.Background(), instance: in}
 	// What the guest calls while it initialises is granted nothing.
 	in.call = host.NewCall(ctx, "", &host.Grants{}, host.Limits{}, silent{}, nil)
 	defer in.call.Close()
@@ -135,7 +139,7 @@ func (in *instance) sleep(ns int64) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-in.invocation.Done():
+	case <-in.call.Context().Done():
 	}
 }
 
@@ -151,14 +155,7 @@ const maxScratch = 1 << 20
 // its operations return cancelled and the handler may still return within
 // [Grace]; then the guest is stopped.
 func (in *instance) run(c *host.Call) error {
-	kill, stop := context.WithCancel(context.Background())
-	defer stop()
-	defer context.AfterFunc(c.Context(), func() {
-		timer := time.AfterFunc(Grace, stop)
-		context.AfterFunc(kill, func() { timer.Stop() })
-	})()
-	in.call = c
-	in.invocation = &invocation{Context: kill, instance: in} // wazero looks at a call's context beyond its end
+	in.call, in.ended, in.refuelled = c, time.Time{}, time.Time{}
 	in.output.to = func(line string) { c.Log(0, 0, line, nil) }
 	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
 	err := in.handle.CallWithStack(in.invocation, in.stack[:])
@@ -171,6 +168,44 @@ func (in *instance) run(c *host.Call) error {
 		in.scratch = nil
 	}
 	return err
+}
+
+// How much fuel a guest gets at a time: so much that it comes back after about a
+// millisecond of work.
+const (
+	firstFuel  = 100_000
+	leastFuel  = 20_000
+	mostFuel   = 20_000_000
+	refuelSoon = 500 * time.Microsecond
+	refuelLate = 2 * time.Millisecond
+)
+
+// errStopped is what a guest's call ends with when its time is over.
+var errStopped = errors.New("stopped")
+
+// refuel is what a guest calls when its fuel is used up: it lets the host's other
+// work have its turn (nothing else interrupts compiled code, and the collector
+// waits for it), and stops a guest whose time and grace are over.
+func (in *instance) refuel() uint64 {
+	now := time.Now()
+	if in.call.Context().Err() != nil {
+		if in.ended.IsZero() {
+			in.ended = now
+		}
+		if now.Sub(in.ended) >= Grace {
+			panic(errStopped)
+		}
+	}
+	if took := now.Sub(in.refuelled); !in.refuelled.IsZero() {
+		if took < refuelSoon {
+			in.fuel = min(in.fuel*2, mostFuel)
+		} else if took > refuelLate {
+			in.fuel = max(in.fuel/2, leastFuel)
+		}
+	}
+	runtime.Gosched()
+	in.refuelled = time.Now()
+	return in.fuel
 }
 
 // explain says in one line how a guest ended; the rest of a Go guest's trace is

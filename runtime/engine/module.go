@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime/wasm"
 )
 
 // MaxModuleSize bounds a module, in bytes.
@@ -36,23 +37,23 @@ type Module struct {
 }
 
 // Digest returns the sha256 of a module's bytes, as sha256:<hex>.
-func Digest(wasm []byte) string {
-	sum := sha256.Sum256(wasm)
+func Digest(module []byte) string {
+	sum := sha256.Sum256(module)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // Compile compiles a module and checks everything that can be checked before
 // it runs: that it is one, that it holds to the ABI, that it imports only what
 // the manifest grants. All violations are reported together.
-func (e *Engine) Compile(ctx context.Context, wasm []byte, m *manifests.Manifest) (*Module, error) {
-	if err := CheckHeader(wasm); err != nil {
+func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manifest) (*Module, error) {
+	if err := CheckHeader(module); err != nil {
 		return nil, err
 	}
-	digest := Digest(wasm)
+	digest := Digest(module)
 	if m.Digest != "" && m.Digest != digest {
 		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrABI, m.Digest, digest)
 	}
-	compiled, err := e.compile(ctx, wasm)
+	compiled, err := e.compile(ctx, module)
 	if err != nil {
 		return nil, fmt.Errorf("%w: compile: %v", ErrNotWasm, err)
 	}
@@ -129,6 +130,7 @@ func sameTypes(got []api.ValueType, want ...api.ValueType) bool {
 // that the manifest does not grant.
 func checkImports(c wazero.CompiledModule, m *manifests.Manifest) error {
 	var errs []error
+	metering := 0                    // the import that metering adds is ours
 	missing := map[string][]string{} // imports by the grant that they need
 	for _, f := range c.ImportedFunctions() {
 		module, name, _ := f.Import()
@@ -137,6 +139,11 @@ func checkImports(c wazero.CompiledModule, m *manifests.Manifest) error {
 			// wazero refuses at instantiation what it does not have.
 		case hostModule:
 			h, ok := hostFunctions[name]
+			if name == wasm.RefuelName {
+				if metering++; metering == 1 {
+					continue
+				}
+			}
 			switch {
 			case !ok:
 				errs = append(errs, fmt.Errorf("%w: import %s.%s does not exist in ABI 1", ErrABI, module, name))

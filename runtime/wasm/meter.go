@@ -1,0 +1,376 @@
+package wasm
+
+import "fmt"
+
+// The import that Meter adds: refuel() -> i64 is called when the fuel is used up
+// and returns the new amount, or does not return.
+const (
+	RefuelModule = "pelton"
+	RefuelName   = "_refuel"
+)
+
+// Meter returns the module with fuel metering built in. The fuel is a global of
+// the module that begins at 0, so that the first check calls the host.
+//
+// One unit is charged at each loop's head and each checked entry for about
+// [unitSize] instructions that may follow before the next check; bulk memory and
+// table instructions are charged by their length. A function that begins with a
+// loop is not checked at its entry as well, and one that neither loops nor calls
+// is not checked at all.
+func Meter(module []byte) ([]byte, error) {
+	list, err := sections(module)
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{}
+	if err := m.survey(list); err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(module)+len(module)/8+64)
+	out = append(out, module[:8]...)
+	for _, s := range m.complete(list) {
+		payload, err := m.rewrite(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s.id)
+		out = appendU32(out, uint32(len(payload)))
+		out = append(out, payload...)
+	}
+	return out, nil
+}
+
+// unitSize is how many instructions a unit of fuel stands for, and maxUnits the
+// most that one check charges: in a loop that is a whole Go function, one pass
+// runs a small part of it.
+const (
+	unitSize = 32
+	maxUnits = 16
+)
+
+// meter is what the rewrite knows of a module.
+type meter struct {
+	params    []uint32 // of each type
+	types     uint32
+	imported  uint32   // functions
+	functions []uint32 // types of the defined ones
+	globals   uint32   // imported and defined
+	bodies    int      // seen so far
+}
+
+// fuel is the index of the global that is added, the last one.
+func (m *meter) fuel() uint32 { return m.globals }
+
+// refuel is the index of the import that is added, the last one: the defined
+// functions come after it.
+func (m *meter) refuel() uint32 { return m.imported }
+
+// shift returns a function's index in the rewritten module.
+func (m *meter) shift(index uint32) uint32 {
+	if index >= m.imported {
+		return index + 1
+	}
+	return index
+}
+
+// survey reads what the rewrite must know before it begins.
+func (m *meter) survey(list []section) error {
+	for _, s := range list {
+		r := m.reader(s.payload, s.at)
+		switch s.id {
+		case secType:
+			m.surveyTypes(r)
+		case secImport:
+			m.surveyImports(r)
+		case secFunction:
+			for range r.count(MaxTypes, "functions") {
+				m.functions = append(m.functions, r.index(m.types, "type"))
+			}
+		case secGlobal:
+			m.globals += r.count(MaxTypes, "globals")
+		case secTable:
+			r.count(MaxSegments, "tables")
+		case secMemory:
+			if n := r.count(MaxSegments, "memories"); n > 1 {
+				r.fail(ErrUnsupported, "several memories")
+			}
+		case secData:
+			r.count(MaxSegments, "data segments")
+		}
+		if r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+func (m *meter) surveyTypes(r *reader) {
+	m.types = r.count(MaxTypes, "types")
+	for range m.types {
+		if form := r.byte(); form != 0x60 && r.err == nil {
+			r.fail(ErrUnsupported, "garbage collection (type form 0x%02x)", form)
+		}
+		n := r.count(MaxParams, "parameters")
+		r.bytes(n)
+		r.bytes(r.count(MaxParams, "results"))
+		if r.err != nil {
+			return
+		}
+		m.params = append(m.params, n)
+	}
+}
+
+func (m *meter) surveyImports(r *reader) {
+	for range r.count(MaxTypes, "imports") {
+		r.name()
+		r.name()
+		switch kind := r.byte(); kind {
+		case 0:
+			r.index(m.types, "type")
+			m.imported++
+		case 1:
+			r.byte()
+			r.limits()
+		case 2:
+			r.limits()
+		case 3:
+			r.byte()
+			r.byte()
+			m.globals++
+		case 4:
+			r.fail(ErrUnsupported, "exception handling (an imported tag)")
+		default:
+			r.fail(ErrMalformed, "import kind %d is not one", kind)
+		}
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+func (r *reader) limits() {
+	flags := r.byte()
+	if flags > 1 {
+		r.fail(ErrUnsupported, "shared or 64-bit memories (limits 0x%02x)", flags)
+	}
+	r.u32()
+	if flags&1 != 0 {
+		r.u32()
+	}
+}
+
+// complete adds the sections that the rewrite needs and the module has not.
+func (m *meter) complete(list []section) []section {
+	for _, id := range []byte{secType, secImport, secGlobal} {
+		list = withSection(list, id)
+	}
+	return list
+}
+
+func withSection(list []section, id byte) []section {
+	at := len(list)
+	for i, s := range list {
+		if s.id == id {
+			return list
+		}
+		if s.id != secCustom && order[s.id] > order[id] {
+			at = i
+			break
+		}
+	}
+	out := append([]section{}, list[:at]...)
+	out = append(out, section{id: id, payload: []byte{0}})
+	return append(out, list[at:]...)
+}
+
+// reader makes a reader that knows what may be named.
+func (m *meter) reader(b []byte, base int) *reader {
+	r := newReader(b, base)
+	r.types, r.globals = m.types, m.globals
+	return r
+}
+
+func (m *meter) rewrite(s section) ([]byte, error) {
+	r := m.reader(s.payload, s.at)
+	var out []byte
+	switch s.id {
+	case secType:
+		out = appendMore(r, 0x60, 0, 1, 0x7E) // () -> i64
+	case secImport:
+		entry := appendName(appendName(nil, RefuelModule), RefuelName)
+		out = appendMore(r, append(entry, append([]byte{0}, appendU32(nil, m.types)...)...)...)
+	case secGlobal:
+		out = m.rewriteGlobals(r)
+	case secExport:
+		out = m.rewriteExports(r)
+	case secStart:
+		out = appendU32(nil, m.shift(r.u32()))
+	case secElement:
+		out = m.rewriteElements(r)
+	case secCode:
+		return m.rewriteCode(s)
+	case secCustom:
+		return m.rewriteCustom(s), nil
+	default:
+		return s.payload, nil
+	}
+	r.end()
+	return out, r.err
+}
+
+// appendMore returns a list's bytes with one element more at the end.
+func appendMore(r *reader, element ...byte) []byte {
+	n := r.u32()
+	out := appendU32(nil, n+1)
+	out = append(out, r.b[r.at:]...)
+	r.at = len(r.b)
+	return append(out, element...)
+}
+
+func (m *meter) rewriteGlobals(r *reader) []byte {
+	n := r.u32()
+	out := appendU32(nil, n+1)
+	for range n {
+		out = append(out, r.byte(), r.byte())
+		out = m.constant(r, out)
+	}
+	return append(out, 0x7E, 1, opI64Const, 0, opEnd) // a mutable i64
+}
+
+// constant copies a constant expression, with the indexes of functions shifted.
+func (m *meter) constant(r *reader, out []byte) []byte {
+	for r.err == nil {
+		start := r.at
+		op := r.byte()
+		if op == opRefFunc {
+			out = appendU32(append(out, op), m.shift(r.u32()))
+			continue
+		}
+		r.immediates(op)
+		out = append(out, r.b[start:r.at]...)
+		if op == opEnd {
+			break
+		}
+	}
+	return out
+}
+
+func (m *meter) rewriteExports(r *reader) []byte {
+	n := r.count(MaxTypes, "exports")
+	out := appendU32(nil, n)
+	for range n {
+		out = appendName(out, string(r.name()))
+		kind, index := r.byte(), r.u32()
+		switch kind {
+		case 0:
+			index = m.shift(index)
+		case 3:
+			if index >= m.globals {
+				r.fail(ErrMalformed, "global %d of %d", index, m.globals)
+			}
+		}
+		out = appendU32(append(out, kind), index)
+	}
+	return out
+}
+
+// rewriteElements copies the element section in all of its eight forms
+// (core specification §5.5.12).
+func (m *meter) rewriteElements(r *reader) []byte {
+	n := r.count(MaxSegments, "element segments")
+	out := appendU32(nil, n)
+	for range n {
+		flags := r.u32()
+		if flags > 7 {
+			r.fail(ErrMalformed, "element segment form %d is not one", flags)
+			return nil
+		}
+		out = appendU32(out, flags)
+		passive, explicit, expressions := flags&1 != 0, flags&2 != 0, flags&4 != 0
+		if !passive {
+			if explicit {
+				out = appendU32(out, r.u32()) // the table
+			}
+			out = m.constant(r, out)
+		}
+		if passive || explicit {
+			out = append(out, r.byte()) // the elements' kind or type
+		}
+		count := r.count(MaxBody, "elements")
+		out = appendU32(out, count)
+		for range count {
+			if expressions {
+				out = m.constant(r, out)
+			} else {
+				out = appendU32(out, m.shift(r.u32()))
+			}
+		}
+		if r.err != nil {
+			return nil
+		}
+	}
+	return out
+}
+
+func appendU32(b []byte, v uint32) []byte {
+	for v >= 0x80 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
+
+// appendS64 encodes a number that is not negative as signed LEB128.
+func appendS64(b []byte, v uint64) []byte {
+	for v >= 0x40 {
+		b = append(b, byte(v)&0x7f|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
+
+func appendName(b []byte, name string) []byte {
+	return append(appendU32(b, uint32(len(name))), name...)
+}
+
+// rewriteCustom shifts the functions' names, so that traps still name them. Any
+// other custom section is kept as it is; a name section that does not decode is
+// dropped, which is what an engine does with it.
+func (m *meter) rewriteCustom(s section) []byte {
+	r := newReader(s.payload, s.at)
+	if string(r.name()) != "name" {
+		return s.payload
+	}
+	out := appendName(nil, "name")
+	for r.left() > 0 && r.err == nil {
+		id := r.byte()
+		payload := r.bytes(r.u32())
+		if id == 1 {
+			payload = m.shiftNames(newReader(payload, 0))
+		} else if id == 2 {
+			continue // the names of locals: no trap shows them
+		}
+		out = append(out, id)
+		out = appendU32(out, uint32(len(payload)))
+		out = append(out, payload...)
+	}
+	if r.err != nil {
+		return appendName(nil, "name")
+	}
+	return out
+}
+
+func (m *meter) shiftNames(r *reader) []byte {
+	n := r.count(MaxTypes, "names")
+	out := appendU32(nil, n)
+	for range n {
+		out = appendU32(out, m.shift(r.u32()))
+		out = appendName(out, string(r.name()))
+	}
+	if r.err != nil {
+		return []byte{0}
+	}
+	return out
+}
+
+var errBodies = fmt.Errorf("%w: the function and code sections differ in length", ErrMalformed)
