@@ -56,7 +56,7 @@ type video struct {
 // upsert is the statement of the shipped index.
 const upsert = `INSERT INTO videos (id, external_id, source, region, category, title, channel, tags, occurred_at, revision, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
-ON CONFLICT (id) DO UPDATE SET external_id = excluded.external_id, source = coalesce(excluded.source, source),
+ON CONFLICT (id) DO UPDATE SET external_id = coalesce(excluded.external_id, external_id), source = coalesce(excluded.source, source),
  region = coalesce(excluded.region, region), category = coalesce(excluded.category, category),
  title = coalesce(excluded.title, title), channel = coalesce(excluded.channel, channel),
  tags = coalesce(excluded.tags, tags), occurred_at = coalesce(excluded.occurred_at, occurred_at),

@@ -48,11 +48,13 @@ type Call struct {
 	Epoch    string // of a replay; "" for live traffic
 	Now      time.Time
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	grants *Grants
-	limits Limits
-	log    Logger
+	outer    context.Context // the host's
+	ctx      context.Context // the invocation's, made when something asks for it
+	cancel   context.CancelFunc
+	deadline time.Time
+	grants   *Grants
+	limits   Limits
+	log      Logger
 
 	deliveries []Delivery
 	batch      Delivery // what the batch as a whole said and published
@@ -85,8 +87,7 @@ type tables struct {
 // cannot wait any longer; the invocation's own time begins with StartClock.
 // Close must be called.
 func NewCall(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, messages []*Message) *Call {
-	c := &Call{Function: function, grants: grants, limits: limits, log: log, Now: time.Now()}
-	c.ctx, c.cancel = context.WithCancel(ctx)
+	c := &Call{Function: function, grants: grants, limits: limits, log: log, Now: time.Now(), outer: ctx}
 	c.deliveries = make([]Delivery, len(messages))
 	for i, m := range messages {
 		c.deliveries[i].Message = m
@@ -95,7 +96,29 @@ func NewCall(ctx context.Context, function string, grants *Grants, limits Limits
 }
 
 // Context is the invocation's: it ends at the timeout, or when the host drains.
-func (c *Call) Context() context.Context { return c.ctx }
+// It is the guest's thread that asks.
+func (c *Call) Context() context.Context {
+	switch {
+	case c.ctx != nil:
+	case c.deadline.IsZero():
+		return c.outer // the clock has not begun
+	default:
+		c.ctx, c.cancel = context.WithDeadlineCause(c.outer, c.deadline, c.timedOut)
+	}
+	return c.ctx
+}
+
+// Ended returns why the invocation's time is over, nil while it is not. It is
+// cheap, and good from one goroutine.
+func (c *Call) Ended(now time.Time) error {
+	if c.outer.Err() != nil {
+		return context.Cause(c.outer)
+	}
+	if !c.deadline.IsZero() && !now.Before(c.deadline) {
+		return c.timedOut
+	}
+	return nil
+}
 
 // SetTimeout says how long the handler may run, and what its context's cause is
 // then.
@@ -104,12 +127,9 @@ func (c *Call) SetTimeout(d time.Duration, cause error) { c.timeout, c.timedOut 
 // StartClock begins the handler's time. Whoever runs the guest calls it when
 // there is an instance: the wait for one does not count.
 func (c *Call) StartClock() {
-	if c.timeout == 0 {
-		return
+	if c.timeout > 0 {
+		c.deadline = time.Now().Add(c.timeout)
 	}
-	ctx, cancel := context.WithTimeoutCause(c.ctx, c.timeout, c.timedOut)
-	outer := c.cancel
-	c.ctx, c.cancel = ctx, func() { cancel(); outer() }
 }
 
 // Deliveries returns the deliveries in order; the guest's id of the first is
@@ -138,7 +158,7 @@ func (c *Call) Start() error {
 	if c.grants.Write == "" {
 		return nil
 	}
-	tx, err := c.grants.Databases[c.grants.Write].Begin(c.ctx)
+	tx, err := c.grants.Databases[c.grants.Write].Begin(c.Context())
 	if err != nil {
 		return err
 	}
@@ -159,7 +179,7 @@ func (c *Call) Begin(id uint32) error {
 	}
 	c.open = id
 	if c.tx != nil && len(c.deliveries) > 1 {
-		return c.tx.Savepoint(c.ctx)
+		return c.tx.Savepoint(c.Context())
 	}
 	return nil
 }
@@ -192,9 +212,9 @@ func (c *Call) End(id uint32, o Outcome) error {
 		return nil
 	}
 	if o.Disposition == Ack {
-		return c.tx.Release(c.ctx)
+		return c.tx.Release(c.Context())
 	}
-	return c.tx.Restore(c.ctx)
+	return c.tx.Restore(c.Context())
 }
 
 // Finish gives every delivery that has not ended itself the outcome of the
@@ -214,7 +234,7 @@ func (c *Call) Finish() error {
 		}
 	}
 	if d := c.Delivery(c.open); d != nil && c.tx != nil && len(c.deliveries) > 1 && d.Outcome.Disposition != Ack {
-		return c.tx.Restore(c.ctx) // it was left open, and what it did must not stay
+		return c.tx.Restore(c.Context()) // it was left open, and what it did must not stay
 	}
 	return nil
 }
@@ -251,7 +271,10 @@ func (c *Call) anyAcked() bool {
 // Close cancels what still runs, waits for it, and undoes a transaction that
 // was not committed.
 func (c *Call) Close() {
-	c.cancel()
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.cancelTickets()
 	c.running.Wait()
 	if c.tx != nil && !c.txDone {
 		c.txDone = true

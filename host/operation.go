@@ -47,7 +47,7 @@ func (c *Call) Exec(id uint32, database, query string, args []any) (Result, erro
 	if err := c.writes(id, database); err != nil {
 		return Result{}, err
 	}
-	return c.tx.Exec(c.ctx, query, args)
+	return c.tx.Exec(c.Context(), query, args)
 }
 
 func (c *Call) writes(id uint32, database string) error {
@@ -74,9 +74,9 @@ func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, erro
 		return nil, Errorf(Denied, "database %q is not granted", database)
 	}
 	if database == c.grants.Write && c.tx != nil {
-		return c.tx.Query(c.ctx, query, args, c.limits.Rows)
+		return c.tx.Query(c.Context(), query, args, c.limits.Rows)
 	}
-	return db.Query(c.ctx, query, args, c.limits.Rows)
+	return db.Query(c.Context(), query, args, c.limits.Rows)
 }
 
 // QueryStart is Query beside the guest, for databases granted for reading.
@@ -251,7 +251,7 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (int32, error) {
 	if int64(len(m.Data)) > c.limits.PublishSize {
 		return 0, Errorf(TooLarge, "the message has %d bytes, limits.publish_size is %d", len(m.Data), c.limits.PublishSize)
 	}
-	if err := c.grants.Publish.Check(c.ctx, m); err != nil {
+	if err := c.grants.Publish.Check(c.Context(), m); err != nil {
 		return 0, err
 	}
 	m.MsgID = c.msgID(d, m, key)

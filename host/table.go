@@ -29,7 +29,7 @@ func (c *Call) start(op func(ctx context.Context) (any, error)) (int32, error) {
 	if c.tickets == nil {
 		c.tickets = map[int32]*Ticket{}
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(c.Context())
 	t := &Ticket{done: make(chan struct{}), cancel: cancel}
 	c.nextTicket++
 	c.tickets[c.nextTicket] = t
@@ -56,6 +56,15 @@ func (c *Call) Ticket(n int32) *Ticket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tickets[n]
+}
+
+// cancelTickets ends the operations that nobody waits for any more.
+func (c *Call) cancelTickets() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tickets {
+		t.cancel()
+	}
 }
 
 // Collect forgets a ticket whose answer the guest has taken.

@@ -120,7 +120,7 @@ func answer(n int32, again func(buf unsafe.Pointer, capacity uint32) int32) (rea
 			return reader{}, refusal(m)
 		}
 	}
-	return reader{scratch[:n]}, nil
+	return reader{b: scratch[:n]}, nil
 }
 
 // wait blocks until an operation has finished and returns its answer.
@@ -166,9 +166,13 @@ func readDeliveries(first, count uint32) ([]*Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs := make([]*Msg, r.u32())
+	// One copy for the whole batch: texts and bodies are views of it.
+	r = reader{b: append([]byte{}, r.b...), view: true}
+	store := make([]Msg, r.u32())
+	msgs := make([]*Msg, len(store))
 	for i := range msgs {
-		m := &Msg{id: r.u32(), trigger: r.str(), subject: r.str(), reply: r.str(), headers: r.pairs(), data: r.blob()}
+		m := &store[i]
+		m.id, m.trigger, m.subject, m.reply, m.headers, m.data = r.u32(), r.str(), r.str(), r.str(), r.pairs(), r.blob()
 		m.metadata.Stream, m.metadata.Consumer = r.str(), r.str()
 		m.metadata.Sequence.Stream, m.metadata.Sequence.Consumer = r.u64(), r.u64()
 		m.metadata.NumDelivered, m.metadata.NumPending = r.u64(), r.u64()

@@ -85,16 +85,33 @@ type Event struct {
 	Path     string   // of the video's page, if the event gives one
 	URLs     []string // that an event asks to purge
 	Modified string   // as the event has it
-	has      map[string]bool
+	has      Field
 }
+
+// Field is one or more of an event's texts.
+type Field uint16
+
+// The texts.
+const (
+	Source Field = 1 << iota
+	Title
+	Category
+	Path
+	External
+	Picture
+	Region
+	Channel
+	Tags
+	Modified
+)
 
 // Has reports whether the event has a text, even an empty one: an update
 // without a title does not change the title.
-func (e *Event) Has(field string) bool { return e.has[field] }
+func (e *Event) Has(f Field) bool { return e.has&f != 0 }
 
 // Text returns a text for SQL: nil when the event does not have it.
-func (e *Event) Text(field, value string) any {
-	if e.has[field] {
+func (e *Event) Text(f Field, value string) any {
+	if e.Has(f) {
 		return value
 	}
 	return nil
@@ -144,7 +161,7 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 	if err := c.checkSchema(v); err != nil {
 		return nil, err
 	}
-	e := &Event{Kind: KindOf(msg.Subject()), has: map[string]bool{}}
+	e := &Event{Kind: KindOf(msg.Subject())}
 	var err error
 	if e.ID, err = identifier(v, c.ID); err != nil {
 		return nil, err
@@ -152,12 +169,15 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 	if e.Revision, err = c.revision(msg, v); err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		name string
-		into *string
-	}{{"source", &e.Source}, {"title", &e.Title}, {"category", &e.Category}, {"path", &e.Path},
-		{c.External, &e.External}, {c.Picture, &e.Picture}, {c.Region, &e.Region}} {
-		if err := e.text(v, f.name, f.into); err != nil {
+	for _, f := range [...]struct {
+		name  string
+		field Field
+		into  *string
+	}{{"source", Source, &e.Source}, {"title", Title, &e.Title}, {"category", Category, &e.Category}, {"path", Path, &e.Path},
+		{c.External, External, &e.External}, {c.Picture, Picture, &e.Picture}, {c.Region, Region, &e.Region},
+		{"channel_id", Channel, &e.Channel}, {"channel", Channel, &e.Channel},
+		{"published_at", Modified, &e.Modified}, {"occurred_at", Modified, &e.Modified}} {
+		if err := e.text(v, f.name, f.field, f.into); err != nil {
 			return nil, err
 		}
 	}
@@ -170,29 +190,20 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 	return e, nil
 }
 
-// rest reads what has more than one name or form.
+// rest reads the lists.
 func (e *Event) rest(v *fastjson.Value) error {
-	for _, name := range []string{"channel_id", "channel"} {
-		if err := e.text(v, name, &e.Channel); err != nil {
-			return err
-		}
-	}
-	e.has["channel"] = e.has["channel"] || e.has["channel_id"]
-	for _, name := range []string{"published_at", "occurred_at"} {
-		if err := e.text(v, name, &e.Modified); err != nil {
-			return err
-		}
-	}
 	tags, err := texts(v, "tags")
 	if err != nil {
 		return err
 	}
-	e.Tags, e.has["tags"] = strings.Join(tags, " "), v.Exists("tags")
+	if e.Tags = strings.Join(tags, " "); v.Exists("tags") {
+		e.has |= Tags
+	}
 	e.URLs, err = texts(v, "urls")
 	return err
 }
 
-func (e *Event) text(v *fastjson.Value, name string, into *string) error {
+func (e *Event) text(v *fastjson.Value, name string, field Field, into *string) error {
 	f := v.Get(name)
 	if f == nil || f.Type() == fastjson.TypeNull {
 		return nil
@@ -202,7 +213,7 @@ func (e *Event) text(v *fastjson.Value, name string, into *string) error {
 		return errors.New("decode event: " + name + " is a " + f.Type().String() + " where a text is expected")
 	}
 	*into = string(b)
-	e.has[name] = true
+	e.has |= field
 	return nil
 }
 

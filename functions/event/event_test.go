@@ -79,7 +79,7 @@ func TestTrendVidStream(t *testing.T) {
 	if e.Kind != Added || e.ID != "yt-abc" || e.External != "yt-abc" || e.Region != "de" || e.Revision != 42 || e.Channel != "c1" || e.Picture != "https://i.example/x.jpg" || e.Modified != "2026-11-30T10:00:00Z" {
 		t.Errorf("got %+v", e)
 	}
-	if e.Has("tags") || !e.Has("title") {
+	if e.Has(Tags) || !e.Has(Title) {
 		t.Error("Has is wrong")
 	}
 }

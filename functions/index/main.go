@@ -24,7 +24,7 @@ var (
 const (
 	columns = `INSERT INTO videos (id, external_id, source, region, category, title, channel, tags, occurred_at, revision, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
-ON CONFLICT (id) DO UPDATE SET external_id = excluded.external_id, source = coalesce(excluded.source, source),
+ON CONFLICT (id) DO UPDATE SET external_id = coalesce(excluded.external_id, external_id), source = coalesce(excluded.source, source),
  region = coalesce(excluded.region, region), category = coalesce(excluded.category, category),
  title = coalesce(excluded.title, title), channel = coalesce(excluded.channel, channel),
  tags = coalesce(excluded.tags, tags), occurred_at = coalesce(excluded.occurred_at, occurred_at),
@@ -32,7 +32,7 @@ ON CONFLICT (id) DO UPDATE SET external_id = excluded.external_id, source = coal
 WHERE excluded.revision > videos.revision`
 	add    = columns
 	update = columns + ` AND videos.removed = 0`
-	remove = `INSERT INTO videos (id, external_id, revision, removed) VALUES (?, ?, ?, 1)
+	remove = `INSERT INTO videos (id, revision, removed) VALUES (?, ?, 1)
 ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, removed = 1 WHERE excluded.revision > videos.revision`
 )
 
@@ -48,22 +48,15 @@ func apply(ctx context.Context, msg *sdk.Msg) error {
 		return err
 	}
 	if kind == event.Removed {
-		_, err = db.Exec(ctx, remove, e.ID, e.External, e.Revision)
+		_, err = db.Exec(ctx, remove, e.ID, e.Revision)
 		return err
 	}
 	statement := add
 	if kind == event.Updated {
 		statement = update
 	}
-	_, err = db.Exec(ctx, statement, e.ID, e.External, e.Text("source", e.Source), e.Text(config.Region, e.Region),
-		e.Text("category", e.Category), e.Text("title", e.Title), e.Text("channel", e.Channel), e.Text("tags", e.Tags),
-		modified(e), e.Revision)
+	_, err = db.Exec(ctx, statement, e.ID, e.Text(event.External, e.External), e.Text(event.Source, e.Source), e.Text(event.Region, e.Region),
+		e.Text(event.Category, e.Category), e.Text(event.Title, e.Title), e.Text(event.Channel, e.Channel), e.Text(event.Tags, e.Tags),
+		e.Text(event.Modified, e.Modified), e.Revision)
 	return err
-}
-
-func modified(e *event.Event) any {
-	if e.Modified == "" {
-		return nil
-	}
-	return e.Modified
 }

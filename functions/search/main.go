@@ -26,7 +26,7 @@ const (
 
 var db = sdk.SQLite("search")
 
-const statement = `SELECT v.id, v.external_id, v.title, v.channel, v.category, v.source, v.region, v.revision
+const statement = `SELECT v.id, coalesce(v.external_id, v.id), v.title, v.channel, v.category, v.source, v.region, v.revision
 FROM videos_fts JOIN videos v ON v.doc = videos_fts.rowid
 WHERE videos_fts MATCH ? AND v.removed = 0 ORDER BY rank, v.doc DESC LIMIT ?`
 

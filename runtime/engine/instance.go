@@ -123,7 +123,7 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 	in.module = module
 	if init := module.ExportedFunction(exportInit); init != nil {
 		if _, err := init.Call(in.invocation); err != nil {
-			err = in.explain(ctx, err)
+			err = in.explain(context.Cause(ctx), err)
 			return nil, errors.Join(fmt.Errorf("run %s: %w", exportInit, err), in.close())
 		}
 	}
@@ -161,7 +161,7 @@ func (in *instance) run(c *host.Call) error {
 	err := in.handle.CallWithStack(in.invocation, in.stack[:])
 	in.output.flush()
 	if err != nil {
-		err = in.explain(c.Context(), err)
+		err = in.explain(c.Ended(time.Now()), err)
 	}
 	in.call, in.output.to = nil, nil
 	if cap(in.scratch) > maxScratch {
@@ -188,7 +188,7 @@ var errStopped = errors.New("stopped")
 // waits for it), and stops a guest whose time and grace are over.
 func (in *instance) refuel() uint64 {
 	now := time.Now()
-	if in.call.Context().Err() != nil {
+	if in.call.Ended(now) != nil {
 		if in.ended.IsZero() {
 			in.ended = now
 		}
@@ -210,11 +210,11 @@ func (in *instance) refuel() uint64 {
 
 // explain says in one line how a guest ended; the rest of a Go guest's trace is
 // in its log.
-func (in *instance) explain(ctx context.Context, err error) error {
+func (in *instance) explain(ended, err error) error {
 	var exit *sys.ExitError
 	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %v", ErrTimeout, context.Cause(ctx))
+	case ended != nil:
+		return fmt.Errorf("%w: %v", ErrTimeout, ended)
 	case errors.As(err, &exit):
 		if said := in.output.first(); said != "" {
 			return fmt.Errorf("%w: status %d: %s", ErrExit, exit.ExitCode(), said)

@@ -105,15 +105,14 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 	}
 	t := c.config.Trigger
 	running := c.config.Concurrency * t.Batch.Max
-	capacity := running + min(running, maxAhead)
-	pull, err := newPuller(c.config.JS, t.Stream, t.DurableName, capacity)
+	pull, err := newPuller(c.config.JS, t.Stream, t.DurableName, running)
 	if err != nil {
 		return fmt.Errorf("pull from durable %s: %w", t.DurableName, err)
 	}
 	c.board.set(StateOK, "")
 	sctx, end := context.WithCancel(ctx)
 	defer end()
-	queue := make(chan *delivery, capacity)
+	queue := make(chan *delivery, running+maxAhead)
 	readErr := make(chan error, 1)
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -164,8 +163,10 @@ func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, err
 // read puts messages into the queue, with their leases held from now on, until
 // ctx ends or the durable is gone. The queue has room for all that was asked for.
 func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *delivery, created time.Time) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
-		msg, err := pull.next(ctx, c.leases.count, c.leases.room)
+		msg, err := pull.next(ctx, c.leases, tick.C)
 		if err != nil {
 			c.giveBackRest(pull, created)
 			return err

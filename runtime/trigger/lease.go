@@ -66,9 +66,10 @@ type leaseSet struct {
 
 	room chan struct{} // told when a delivery is released
 
-	mu   sync.Mutex
-	held int
-	head delivery // of a ring; holds no message
+	mu       sync.Mutex
+	held     int
+	released uint64
+	head     delivery // of a ring; holds no message
 }
 
 func newLeaseSet(ackWait time.Duration) *leaseSet {
@@ -85,11 +86,11 @@ func (s *leaseSet) hold(d *delivery) {
 	s.append(d)
 }
 
-// count is how many deliveries are held.
-func (s *leaseSet) count() int {
+// counts is how many deliveries are held, and how many were ever released.
+func (s *leaseSet) counts() (held int, released uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held
+	return s.held, s.released
 }
 
 func (s *leaseSet) append(d *delivery) {
@@ -104,6 +105,7 @@ func (s *leaseSet) release(d *delivery) {
 		return // it was released before
 	}
 	s.held--
+	s.released++
 	s.unlink(d)
 	select {
 	case s.room <- struct{}{}:

@@ -32,10 +32,15 @@ type puller struct {
 	inbox     string
 	sub       *nats.Subscription
 	messages  chan *nats.Msg
-	capacity  int
-	requested int // asked for and not arrived
+	running   int       // that can run at one time
+	capacity  int       // of what is held: those that run and those that start soon
+	requested int       // asked for and not arrived
+	window    time.Time // since when released counts
+	released  uint64    // of the lease set, at the window's begin
 	reconnect uint64
-	heard     time.Time
+	quick     uint64    // messages taken, for between
+	alive     bool      // whether anything came since the last look
+	heard     time.Time // when that was so last
 }
 
 // pullRequest is the body of a pull request.
@@ -45,10 +50,14 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-func newPuller(js jetstream.JetStream, stream, durable string, capacity int) (*puller, error) {
+// newPuller makes a puller for a durable. running is how many messages can run
+// at one time; as many are held ahead of them, and more, up to maxAhead, as long
+// as they are done that fast.
+func newPuller(js jetstream.JetStream, stream, durable string, running int) (*puller, error) {
+	most := running + maxAhead
 	p := &puller{
 		nc: js.Conn(), subject: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
-		messages: make(chan *nats.Msg, capacity+controlRoom), capacity: capacity, heard: time.Now(),
+		messages: make(chan *nats.Msg, most+controlRoom), running: running, capacity: 2 * min(running, most/2), heard: time.Now(), window: time.Now(),
 	}
 	// Not NewRespInbox: what arrives below that prefix can be taken for the answer
 	// to whatever request is under way.
@@ -76,34 +85,68 @@ func apiPrefix(o jetstream.JetStreamOptions) string {
 // back to it at once, since the inbox is gone.
 func (p *puller) close() { p.sub.Unsubscribe() } // it fails only when the connection is closed
 
-// next returns the next message. held reports how many are held already, room
-// tells that it became fewer.
-func (p *puller) next(ctx context.Context, held func() int, room <-chan struct{}) (*nats.Msg, error) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+// next returns the next message. leases tells how many are held already.
+func (p *puller) next(ctx context.Context, leases *leaseSet, tick <-chan time.Time) (*nats.Msg, error) {
 	for {
-		if err := p.ask(p.capacity - held() - p.requested); err != nil {
+		if p.quick++; p.quick%between != 0 {
+			select {
+			case msg := <-p.messages:
+				if message, err := p.take(msg); message != nil || err != nil {
+					return message, err
+				}
+				continue
+			default: // nothing is there: time to look around
+			}
+		}
+		held, released := leases.counts()
+		p.adapt(released)
+		if err := p.ask(p.capacity - held - p.requested); err != nil {
 			return nil, err
 		}
 		select {
 		case msg := <-p.messages:
-			p.heard = time.Now()
-			if !isStatus(msg) {
-				p.requested = max(0, p.requested-1)
-				return msg, nil
+			if message, err := p.take(msg); message != nil || err != nil {
+				return message, err
 			}
-			if err := p.status(msg); err != nil {
-				return nil, err
-			}
-		case <-room:
-		case <-tick.C:
-			if err := p.alive(); err != nil {
+		case <-leases.room:
+		case <-tick:
+			if err := p.listen(); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// between is after how many messages that are there already the puller looks
+// whether to ask for more.
+const between = 16
+
+// take returns a message, or takes note of a status and returns nothing.
+func (p *puller) take(msg *nats.Msg) (*nats.Msg, error) {
+	p.alive = true
+	if isStatus(msg) {
+		return nil, p.status(msg)
+	}
+	p.requested = max(0, p.requested-1)
+	return msg, nil
+}
+
+// soon is how far ahead messages are taken: those that will have started by
+// then, if they go on as fast.
+const soon = 100 * time.Millisecond
+
+// adapt sets the capacity by how many messages were released lately.
+func (p *puller) adapt(released uint64) {
+	now := time.Now()
+	took := now.Sub(p.window)
+	if took < soon/10 {
+		return
+	}
+	lately := int(float64(released-p.released) * float64(soon) / float64(took))
+	p.capacity = p.running + max(min(p.running, maxAhead), min(lately, maxAhead))
+	p.window, p.released = now, released
 }
 
 // ask sends a pull request for n messages when that is worth one: when a
@@ -126,11 +169,13 @@ func (p *puller) ask(n int) error {
 	return nil
 }
 
-// alive looks whether the server still answers. After a reconnect it has
-// forgotten what was asked for.
-func (p *puller) alive() error {
+// listen looks, once a second, whether the server still answers. After a
+// reconnect it has forgotten what was asked for.
+func (p *puller) listen() error {
+	if p.alive || !p.nc.IsConnected() {
+		p.heard, p.alive = time.Now(), false
+	}
 	if !p.nc.IsConnected() {
-		p.heard = time.Now()
 		return nil
 	}
 	if n := p.nc.Stats().Reconnects; n != p.reconnect {

@@ -125,16 +125,17 @@ func settings(m *manifests.Manifest) engine.Settings {
 
 func (f *function) makeTriggers(h *Host) {
 	m := f.status.Manifest
+	atOnce := settings(m).Max // an invocation holds an instance
 	letters := &trigger.DeadLetters{JS: h.js, Config: m.DeadLetter, Function: m.Name, Host: h.config.Name, Region: h.config.Region}
 	for _, t := range m.Triggers {
 		if t.Kind() == "request" {
-			e := trigger.NewEndpoint(t, m.Concurrency, f.status.Running)
+			e := trigger.NewEndpoint(t, atOnce, f.status.Running)
 			f.endpoints = append(f.endpoints, e)
 			f.status.Triggers = append(f.status.Triggers, e)
 			continue
 		}
 		config := trigger.ConsumerConfig{
-			JS: h.js, Function: m.Name, Trigger: t, Concurrency: m.Concurrency, Dispatcher: f.status.Running,
+			JS: h.js, Function: m.Name, Trigger: t, Concurrency: atOnce, Dispatcher: f.status.Running,
 			DeadLetters: letters, Leases: h.leases, Log: h.config.Log.With().Str("function", m.Name).Logger(),
 		}
 		if t.Kind() == "schedule" {

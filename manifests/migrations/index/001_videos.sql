@@ -2,7 +2,7 @@
 CREATE TABLE videos (
   doc         INTEGER PRIMARY KEY,
   id          TEXT NOT NULL UNIQUE,
-  external_id TEXT NOT NULL,
+  external_id TEXT,
   source      TEXT, region TEXT, category TEXT,
   title       TEXT, channel TEXT, tags TEXT,
   occurred_at TEXT,
