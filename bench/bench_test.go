@@ -172,7 +172,7 @@ func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds()
 
 // BenchmarkNoWork compares a function that acks with a native consumer that acks.
 func BenchmarkNoWork(b *testing.B) {
-	const n = 30_000
+	const n = 60_000
 	r := newRig(b)
 	body := make([]byte, 512)
 	r.fill(n, func(i int) (string, []byte) { return fmt.Sprintf("video.x.%d", i%100), body })

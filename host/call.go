@@ -46,7 +46,6 @@ type Delivery struct {
 type Call struct {
 	Function string
 	Epoch    string // of a replay; "" for live traffic
-	Now      time.Time
 
 	outer    context.Context // the host's
 	ctx      context.Context // the invocation's, made when something asks for it
@@ -87,7 +86,7 @@ type tables struct {
 // cannot wait any longer; the invocation's own time begins with StartClock.
 // Close must be called.
 func NewCall(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, messages []*Message) *Call {
-	c := &Call{Function: function, grants: grants, limits: limits, log: log, Now: time.Now(), outer: ctx}
+	c := &Call{Function: function, grants: grants, limits: limits, log: log, outer: ctx}
 	c.deliveries = make([]Delivery, len(messages))
 	for i, m := range messages {
 		c.deliveries[i].Message = m

@@ -338,5 +338,5 @@ func (c *Call) identity(d *Delivery) string {
 	if id := d.Message.Identity(); id != "" {
 		return id
 	}
-	return d.Message.Reply + "/" + strconv.FormatInt(c.Now.UnixNano(), 36)
+	return d.Message.Reply + "/" + strconv.FormatInt(d.Message.Timestamp.UnixNano(), 36)
 }

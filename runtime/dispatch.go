@@ -148,7 +148,8 @@ func (f *Function) settleAll(ctx context.Context, batch []Delivery, outcomes []s
 // settle tells the stream what became of one delivery.
 func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 	m := d.Message()
-	v := f.policy.Dispose(d.Attempt(), time.Since(m.Timestamp), o.Outcome, rand.Float64())
+	age := time.Since(m.Timestamp)
+	v := f.policy.Dispose(d.Attempt(), age, o.Outcome, rand.Float64())
 	if ctx.Err() != nil && o.Disposition != host.Ack && o.Disposition != host.Term {
 		// The host ended it, not the handler: it goes to another one at once.
 		v = Verdict{Action: Retry, Delay: giveBack, Error: o.Reason}
@@ -162,7 +163,7 @@ func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 	case GiveUp:
 		err = f.giveUp(ctx, d, v)
 	}
-	f.Stats.settled(m, v, err)
+	f.Stats.settled(m, v, age, err)
 	if v.Action == Ack && err == nil {
 		return
 	}

@@ -55,7 +55,7 @@ func (s *Stats) invoked(took time.Duration, _ error) {
 	s.Handler.Add(took)
 }
 
-func (s *Stats) settled(m *host.Message, v Verdict, err error) {
+func (s *Stats) settled(m *host.Message, v Verdict, age time.Duration, err error) {
 	s.InFlight.Add(-1)
 	if err != nil {
 		s.Unsettled.Add(1)
@@ -65,7 +65,7 @@ func (s *Stats) settled(m *host.Message, v Verdict, err error) {
 	switch v.Action {
 	case Ack:
 		s.Acked.Add(1)
-		s.Done.Add(time.Since(m.Timestamp))
+		s.Done.Add(age)
 		return
 	case Retry:
 		s.Naked.Add(1)

@@ -84,9 +84,9 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 		return nil
 	}
 	if size > uint64(cap(m.b)) {
-		// A quarter more than asked for, so that a guest that grows page by page
-		// is not copied each time.
-		grown := make([]byte, size, min(size+size/4, m.limit))
+		// Twice what is asked for, so that a guest that grows page by page is not
+		// copied each time; what is not touched costs no memory.
+		grown := make([]byte, size, min(2*size, m.limit))
 		copy(grown, m.b)
 		m.b = grown
 	}

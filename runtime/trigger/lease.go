@@ -67,13 +67,14 @@ type leaseSet struct {
 	room chan struct{} // told when a delivery is released
 
 	mu       sync.Mutex
+	now      time.Time // of the last tick: near enough, and free
 	held     int
 	released uint64
 	head     delivery // of a ring; holds no message
 }
 
 func newLeaseSet(ackWait time.Duration) *leaseSet {
-	s := &leaseSet{every: ackWait / 3, room: make(chan struct{}, 1)}
+	s := &leaseSet{every: ackWait / 3, room: make(chan struct{}, 1), now: time.Now()}
 	s.head.next, s.head.prev = &s.head, &s.head
 	return s
 }
@@ -81,7 +82,7 @@ func newLeaseSet(ackWait time.Duration) *leaseSet {
 func (s *leaseSet) hold(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.extended = time.Now()
+	d.extended = s.now
 	s.held++
 	s.append(d)
 }
@@ -123,6 +124,7 @@ func (s *leaseSet) unlink(d *delivery) {
 func (s *leaseSet) extend(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.now = now
 	for d := s.head.next; d != &s.head && now.Sub(d.extended) >= s.every; d = s.head.next {
 		d.reply("+WPI") // the connection buffers it while it reconnects
 		d.extended = now
