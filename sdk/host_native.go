@@ -105,6 +105,9 @@ func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
+	if _, ok := (frame{}).values(args); !ok {
+		return Result{}, errArguments
+	}
 	return h.Exec(ctx, db, query, args)
 }
 
@@ -112,6 +115,9 @@ func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) 
 	h, err := hostOf(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := (frame{}).values(args); !ok {
+		return nil, errArguments
 	}
 	return h.Query(ctx, db, query, args)
 }

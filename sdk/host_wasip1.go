@@ -247,7 +247,7 @@ func (r *reader) buffer(id uint32) Buffer {
 func sqlFrame(db, query string, args []any) (frame, error) {
 	f, ok := request.str(db).str(query).values(args)
 	if !ok {
-		return nil, &HostError{Errno: ErrInvalid, Text: "sql: an argument is not nil, an integer, bool, float64, string or []byte"}
+		return nil, errArguments
 	}
 	return f, nil
 }

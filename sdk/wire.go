@@ -39,8 +39,11 @@ const (
 	tagBlob  = 4
 )
 
-// values encodes the arguments of a statement; ok is false for a type that
-// SQLite has no value for.
+// errArguments says what an argument can be.
+var errArguments = &HostError{Errno: ErrInvalid, Text: "sql: an argument is not nil, an integer of 64 bits with a sign, bool, float64, string or []byte"}
+
+// values encodes the arguments of a statement; ok is false for a value that
+// SQLite has not.
 func (f frame) values(args []any) (_ frame, ok bool) {
 	f = f.u32(uint32(len(args)))
 	for _, a := range args {
@@ -51,10 +54,26 @@ func (f frame) values(args []any) (_ frame, ok bool) {
 			f = f.u8(tagInt).u64(uint64(a))
 		case int:
 			f = f.u8(tagInt).u64(uint64(a))
+		case int8:
+			f = f.u8(tagInt).u64(uint64(a))
+		case int16:
+			f = f.u8(tagInt).u64(uint64(a))
 		case int32:
+			f = f.u8(tagInt).u64(uint64(a))
+		case uint8:
+			f = f.u8(tagInt).u64(uint64(a))
+		case uint16:
 			f = f.u8(tagInt).u64(uint64(a))
 		case uint32:
 			f = f.u8(tagInt).u64(uint64(a))
+		case uint:
+			if f = f.u8(tagInt).u64(uint64(a)); uint64(a) > math.MaxInt64 {
+				return f, false
+			}
+		case uint64:
+			if f = f.u8(tagInt).u64(a); a > math.MaxInt64 {
+				return f, false
+			}
 		case bool:
 			n := uint64(0)
 			if a {

@@ -40,17 +40,20 @@ func limit(s string) int {
 // job is one message and what it wants purged.
 type job struct {
 	urls []string
-	err  error // why it has none
+	done map[string]bool // confirmed for this message by an earlier attempt
+	err  error           // why it has no URLs
 }
+
+// results is what became of each URL in this invocation: nil is confirmed.
+type results map[string]error
 
 func handle(ctx context.Context, batch sdk.Batch) error {
 	jobs := make([]job, batch.Len())
-	confirmed := map[string]bool{}
 	for i, msg := range batch.Messages() {
 		jobs[i].urls, jobs[i].err = wanted(msg)
-		recall(ctx, msg, jobs[i].urls, confirmed)
+		jobs[i].done = recall(ctx, msg, jobs[i].urls)
 	}
-	failure := purgeAll(ctx, open(jobs, confirmed), confirmed)
+	got := purgeAll(ctx, open(jobs))
 	i := 0
 	return batch.Each(ctx, func(ctx context.Context, msg *sdk.Msg) error {
 		j := jobs[i]
@@ -58,7 +61,7 @@ func handle(ctx context.Context, batch sdk.Batch) error {
 		if j.err != nil {
 			return j.err
 		}
-		return settle(ctx, msg, j.urls, confirmed, failure)
+		return settle(ctx, msg, j, got)
 	})
 }
 
@@ -81,13 +84,13 @@ func wanted(msg *sdk.Msg) ([]string, error) {
 	return urls, nil
 }
 
-// open lists what is not confirmed yet, each URL once.
-func open(jobs []job, confirmed map[string]bool) []string {
+// open lists what is to be sent, each URL once.
+func open(jobs []job) []string {
 	var urls []string
 	seen := map[string]bool{}
 	for _, j := range jobs {
 		for _, u := range j.urls {
-			if !seen[u] && !confirmed[u] {
+			if !seen[u] && !j.done[u] {
 				seen[u] = true
 				urls = append(urls, u)
 			}
@@ -96,66 +99,89 @@ func open(jobs []job, confirmed map[string]bool) []string {
 	return urls
 }
 
-// purgeAll sends the URLs in calls of at most perCall, and notes what was
-// confirmed. It goes on after a call that failed, but not against a server that
-// asked to wait. It returns the last failure.
-func purgeAll(ctx context.Context, urls []string, confirmed map[string]bool) (failure error) {
+// purgeAll sends the URLs in calls of at most perCall. It goes on after a call
+// that failed, but not against a server that asked to wait: then the rest has
+// the same failure.
+func purgeAll(ctx context.Context, urls []string) results {
+	got := results{}
 	for len(urls) > 0 {
 		n := min(perCall, len(urls))
-		wait, err := purge(ctx, urls[:n])
-		if err == nil {
-			for _, u := range urls[:n] {
-				confirmed[u] = true
-			}
-		} else {
-			failure = err
-		}
-		if wait {
-			return failure
-		}
+		wait, err := got.purge(ctx, urls[:n])
 		urls = urls[n:]
+		if wait {
+			for _, u := range urls {
+				got[u] = err
+			}
+			break
+		}
 	}
-	return failure
+	return got
 }
 
-// purge sends one call; wait says that the server wants no other one now.
-func purge(ctx context.Context, urls []string) (wait bool, err error) {
+// purge sends one call and notes what became of its URLs. A call that the CDN
+// refuses for good is sent again in halves, so that one bad URL does not take
+// others with it.
+func (got results) purge(ctx context.Context, urls []string) (wait bool, err error) {
+	refused, wait, err := call(ctx, urls)
+	if refused && len(urls) > 1 {
+		middle := len(urls) / 2
+		if wait, err = got.purge(ctx, urls[:middle]); wait {
+			for _, u := range urls[middle:] {
+				got[u] = err
+			}
+			return wait, err
+		}
+		return got.purge(ctx, urls[middle:])
+	}
+	for _, u := range urls {
+		got[u] = err
+	}
+	return wait, err
+}
+
+// call sends one call. refused says that the CDN never takes it like that, wait
+// that it wants no other one now.
+func call(ctx context.Context, urls []string) (refused, wait bool, err error) {
 	body, err := json.Marshal(map[string][]string{"files": urls})
 	if err != nil {
-		return false, sdk.Term(err)
+		return false, false, sdk.Term(err)
 	}
 	resp, err := sdk.Fetch(ctx, &sdk.Request{Method: "POST", URL: endpoint, Body: body, Header: sdk.Header{"Content-Type": {"application/json"}}})
 	if err != nil {
-		return errors.Is(err, sdk.ErrCancelled), fmt.Errorf("purge: %w", err)
+		return false, errors.Is(err, sdk.ErrCancelled), fmt.Errorf("purge: %w", err)
 	}
 	defer resp.Body.Close()
 	switch s := resp.Status; {
 	case s >= 200 && s < 300:
-		return false, nil
+		return false, false, nil
 	case s == 400 || s == 413 || s == 422:
-		return false, sdk.Term(fmt.Errorf("purge: the CDN refused the call with status %d", s))
+		return true, false, sdk.Term(fmt.Errorf("purge: the CDN refused the call with status %d", s))
 	default:
 		err := fmt.Errorf("purge: status %d", s)
 		if after, ok := resp.RetryAfter(time.Now()); ok {
-			return true, sdk.NakWithDelay(err, max(after, time.Second))
+			return false, true, sdk.NakWithDelay(err, max(after, time.Second))
 		}
-		return s == 429, err
+		return false, s == 429, err
 	}
 }
 
 // settle acks a message whose URLs are all confirmed. For any other it keeps
-// what was confirmed, so that the next attempt sends only the rest.
-func settle(ctx context.Context, msg *sdk.Msg, urls []string, confirmed map[string]bool, failure error) error {
+// what was confirmed, so that the next attempt sends only the rest. What can be
+// tried again is, before the message is given up on for a URL that cannot.
+func settle(ctx context.Context, msg *sdk.Msg, j job, got results) error {
 	var done []string
-	missing := 0
-	for _, u := range urls {
-		if confirmed[u] {
+	var failure error
+	for _, u := range j.urls {
+		err := got[u]
+		if j.done[u] || err == nil {
 			done = append(done, u)
-		} else {
-			missing++
+			continue
+		}
+		if d, _, _ := sdk.DispositionOf(err); failure == nil || d == sdk.DispositionNak {
+			failure = err
 		}
 	}
-	if missing == 0 {
+	if failure == nil {
 		forget(ctx, msg)
 		return nil
 	}
@@ -167,28 +193,32 @@ func settle(ctx context.Context, msg *sdk.Msg, urls []string, confirmed map[stri
 	return failure
 }
 
-// keyOf names a message's progress.
+// keyOf names a message's progress: its place, and when it was stored, since a
+// stream that is made anew counts from 1 again.
 func keyOf(msg *sdk.Msg) string {
 	md := msg.Metadata()
-	return md.Stream + "." + strconv.FormatUint(md.Sequence.Stream, 10)
+	return md.Stream + "." + strconv.FormatUint(md.Sequence.Stream, 10) + "." + strconv.FormatInt(md.Timestamp.UnixNano(), 36)
 }
 
-// recall reads what earlier attempts confirmed. Without it URLs are sent twice,
-// which is harmless.
-func recall(ctx context.Context, msg *sdk.Msg, urls []string, confirmed map[string]bool) {
+// recall reads what earlier attempts confirmed for a message. Without it URLs
+// are sent twice, which is harmless.
+func recall(ctx context.Context, msg *sdk.Msg, urls []string) map[string]bool {
 	if msg.Metadata().NumDelivered < 2 || len(urls) == 0 {
-		return
+		return nil
 	}
 	entry, err := progress.Get(ctx, keyOf(msg))
 	if err != nil {
-		return
+		return nil
 	}
-	var done []string
-	if json.Unmarshal(entry.Value, &done) == nil {
-		for _, u := range done {
-			confirmed[u] = true
-		}
+	var list []string
+	if json.Unmarshal(entry.Value, &list) != nil {
+		return nil
 	}
+	done := make(map[string]bool, len(list))
+	for _, u := range list {
+		done[u] = true
+	}
+	return done
 }
 
 func remember(ctx context.Context, msg *sdk.Msg, done []string) error {
@@ -200,8 +230,8 @@ func remember(ctx context.Context, msg *sdk.Msg, done []string) error {
 	return err
 }
 
-// forget removes the progress of a message that is done. What is left behind
-// does no harm: sequences do not come again.
+// forget removes the progress of a message that is done. That of one that became
+// a dead letter stays, a key of a few bytes; nothing reads it again.
 func forget(ctx context.Context, msg *sdk.Msg) {
 	if msg.Metadata().NumDelivered > 1 {
 		progress.Delete(ctx, keyOf(msg))

@@ -103,6 +103,42 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// A URL that the CDN refuses takes nobody else's with it, and what was confirmed
+// for one message is not taken for another's.
+func TestRefusedURL(t *testing.T) {
+	perCall = limit("")
+	h := sdktest.New()
+	purged := map[string]int{}
+	h.OnFetch = func(r *sdk.Request) (*sdk.Response, error) {
+		var body struct{ Files []string }
+		json.Unmarshal(r.Body, &body)
+		for _, u := range body.Files {
+			if u == "not a url" {
+				return sdktest.Response(400, nil, nil), nil
+			}
+		}
+		for _, u := range body.Files {
+			purged[u]++
+		}
+		return sdktest.Response(200, nil, nil), nil
+	}
+	msg := func(seq, delivered uint64, body string) *sdk.Msg {
+		return sdk.NewMsg("video.updated.s.x", nil, []byte(body)).WithMetadata("stream", sdk.Metadata{Stream: "S", Sequence: sdk.SequencePair{Stream: seq}, NumDelivered: delivered})
+	}
+	got := h.HandleBatch(t.Context(), handle, msg(1, 1, `{"video_id":1,"revision":1}`), msg(2, 1, `{"video_id":2,"revision":1,"urls":["not a url"]}`), msg(3, 1, `{"video_id":3,"revision":1,"category":"news"}`))
+	for i, want := range []sdk.Disposition{sdk.DispositionAck, sdk.DispositionTerm, sdk.DispositionAck} {
+		if got[i].Disposition != want {
+			t.Errorf("message %d: %+v, want %d", i, got[i], want)
+		}
+	}
+	h.Keys["purge_progress/"+keyOf(msg(4, 2, ""))] = `["/category/news"]`
+	before := purged["/category/news"]
+	h.HandleBatch(t.Context(), handle, msg(4, 2, `{"video_id":4,"revision":1,"category":"news"}`), msg(5, 1, `{"video_id":5,"revision":1,"category":"news"}`))
+	if purged["/category/news"] != before+1 {
+		t.Error("a page was not purged after the newer event, since an older one had purged it")
+	}
+}
+
 // Bad events do not stop the good ones of their batch.
 func TestMixedBatch(t *testing.T) {
 	h := sdktest.New()

@@ -80,7 +80,7 @@ func (s *sheet) add(p page) error {
 	return nil
 }
 
-func (s *sheet) partName(n int) string { return "sitemap_" + s.region + "-" + strconv.Itoa(n) + ".xml" }
+func (s *sheet) partName(n int) string { return "sitemap_" + s.region + "." + strconv.Itoa(n) + ".xml" }
 
 func (s *sheet) writePart() error {
 	s.parts++
@@ -150,7 +150,7 @@ func write(ctx context.Context, region string) error {
 }
 
 func removeOldParts(ctx context.Context, s *sheet) error {
-	old, err := site.List(ctx, "sitemap_"+s.region+"-", "", 1000)
+	old, err := site.List(ctx, "sitemap_"+s.region+".", "", 1000)
 	if err != nil {
 		return fmt.Errorf("list sitemaps: %w", err)
 	}
@@ -168,10 +168,10 @@ func removeOldParts(ctx context.Context, s *sheet) error {
 	return nil
 }
 
-// isPart tells this region's parts from those of a region whose name begins
-// with this one's.
+// isPart recognises a region's parts. A region's name has no dot, so no other
+// region's file can be taken for one.
 func isPart(key, region string) bool {
-	number, ok := strings.CutPrefix(key, "sitemap_"+region+"-")
+	number, ok := strings.CutPrefix(key, "sitemap_"+region+".")
 	number, ok2 := strings.CutSuffix(number, ".xml")
 	_, err := strconv.Atoi(number)
 	return ok && ok2 && err == nil

@@ -122,7 +122,7 @@ func TestEscaping(t *testing.T) {
 }
 
 func TestParts(t *testing.T) {
-	for key, want := range map[string]bool{"sitemap_eu-1.xml": true, "sitemap_eu-12.xml": true, "sitemap_eu.xml": false, "sitemap_eu-west-1.xml": false, "sitemap_eu-x.xml": false} {
+	for key, want := range map[string]bool{"sitemap_eu.1.xml": true, "sitemap_eu.12.xml": true, "sitemap_eu.xml": false, "sitemap_eu-1.xml": false, "sitemap_eu-1.1.xml": false, "sitemap_eu.x.xml": false} {
 		if got := isPart(key, "eu"); got != want {
 			t.Errorf("isPart(%s) = %v, want %v", key, got, want)
 		}

@@ -17,12 +17,12 @@ const maxPing = 10_000
 
 var (
 	indexNow = os.Getenv("indexnow")     // the endpoint; none, no pings
-	key      = os.Getenv("indexnow_key") // the site's own key
+	key      = os.Getenv("indexnow_key") // the site's own key; none, no pings
 )
 
 // announce tells IndexNow which URLs of a region changed.
 func announce(ctx context.Context, region string) error {
-	if indexNow == "" {
+	if indexNow == "" || key == "" {
 		return nil
 	}
 	for after := ""; ; {

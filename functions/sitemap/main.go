@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -23,13 +25,18 @@ var (
 	base   = os.Getenv("base_url")
 )
 
-// The statements. changed marks what IndexNow has not been told of.
+// The statements. changed marks what IndexNow has not been told of. An update
+// keeps what it does not say, and does not revive what was removed; a removal
+// that names no region removes the page in all of them.
 const (
-	add = `INSERT INTO pages (id, region, path, lastmod, revision, removed, changed) VALUES (?, ?, ?, ?, ?, 0, 1)
-ON CONFLICT (id) DO UPDATE SET region = excluded.region, path = excluded.path, lastmod = excluded.lastmod,
+	columns = `INSERT INTO pages (region, id, path, lastmod, revision, removed, changed) VALUES (?, ?, ?, ?, ?, 0, 1)
+ON CONFLICT (region, id) DO UPDATE SET path = iif(?, excluded.path, path), lastmod = coalesce(excluded.lastmod, lastmod),
  revision = excluded.revision, removed = 0, changed = 1 WHERE excluded.revision > pages.revision`
-	remove = `INSERT INTO pages (id, region, path, revision, removed, changed) VALUES (?, ?, ?, ?, 1, 1)
-ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, removed = 1, changed = 1 WHERE excluded.revision > pages.revision`
+	add    = columns
+	update = columns + ` AND pages.removed = 0`
+	remove = `INSERT INTO pages (region, id, path, revision, removed, changed) VALUES (?, ?, ?, ?, 1, 1)
+ON CONFLICT (region, id) DO UPDATE SET revision = excluded.revision, removed = 1, changed = 1 WHERE excluded.revision > pages.revision`
+	regionsOf = `SELECT region FROM pages WHERE id = ?`
 	markDirty = `INSERT INTO dirty (region) VALUES (?) ON CONFLICT DO NOTHING`
 )
 
@@ -52,12 +59,59 @@ func mark(ctx context.Context, msg *sdk.Msg) error {
 	if err != nil {
 		return err
 	}
-	region := regionName(e.Region)
+	if !strings.HasPrefix(pagePath(e), "/") || strings.HasPrefix(pagePath(e), "//") {
+		return sdk.Term(fmt.Errorf("path %q does not begin with one /", e.Path))
+	}
+	regions, err := regionsFor(ctx, e)
+	if err != nil {
+		return err
+	}
+	for _, region := range regions {
+		if err := change(ctx, kind, region, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// regionsFor lists the regions that an event changes: its own, or where its
+// video is listed if it names none.
+func regionsFor(ctx context.Context, e *event.Event) ([]string, error) {
+	if e.Region != "" {
+		return []string{regionName(e.Region)}, nil
+	}
+	rows, err := db.Query(ctx, regionsOf, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	var regions []string
+	for rows.Next() {
+		var region string
+		if err := rows.Scan(&region); err != nil {
+			return nil, err
+		}
+		regions = append(regions, region)
+	}
+	if len(regions) == 0 {
+		regions = []string{regionName("")}
+	}
+	return regions, nil
+}
+
+// change writes one event into one region, and marks the region if that changed
+// anything.
+func change(ctx context.Context, kind event.Kind, region string, e *event.Event) error {
 	var changed sdk.Result
+	var err error
 	if kind == event.Removed {
-		changed, err = db.Exec(ctx, remove, e.ID, region, pagePath(e), e.Revision)
+		changed, err = db.Exec(ctx, remove, region, e.ID, pagePath(e), e.Revision)
 	} else {
-		changed, err = db.Exec(ctx, add, e.ID, region, pagePath(e), e.Modified, e.Revision)
+		statement := add
+		if kind == event.Updated {
+			statement = update
+		}
+		named := e.Has(event.Path) || e.Has(event.External)
+		changed, err = db.Exec(ctx, statement, region, e.ID, pagePath(e), e.Text(event.Modified, e.Modified), e.Revision, named)
 	}
 	if err != nil || changed.RowsAffected == 0 {
 		return err
@@ -88,35 +142,51 @@ func pagePath(e *event.Event) string {
 	return "/watch/" + url.PathEscape(e.External)
 }
 
-// flush writes the sitemaps of the dirty regions. The marks go in the same
-// transaction as the handler's success, so a flush that fails is done again.
+// flush writes the sitemaps of the dirty regions, all of them, and then tells
+// IndexNow of what changed anywhere. A ping that fails spoils no file: what it
+// was about stays marked, and the next firing tries again.
 func flush(ctx context.Context) error {
-	dirty, err := db.Query(ctx, `SELECT region FROM dirty ORDER BY region`)
+	dirty, err := column(ctx, `SELECT region FROM dirty ORDER BY region`)
 	if err != nil {
 		return err
 	}
-	for dirty.Next() {
-		var region string
-		if err := dirty.Scan(&region); err != nil {
+	for _, region := range dirty {
+		if err := write(ctx, region); err != nil {
 			return err
 		}
-		if err := flushRegion(ctx, region); err != nil {
+		if _, err := db.Exec(ctx, `DELETE FROM dirty WHERE region = ?`, region); err != nil {
+			return err
+		}
+	}
+	changed, err := column(ctx, `SELECT DISTINCT region FROM pages WHERE changed = 1 ORDER BY region`)
+	if err != nil {
+		return err
+	}
+	for _, region := range changed {
+		if err := announce(ctx, region); err != nil {
+			slog.WarnContext(ctx, "IndexNow was not told; the next firing tries again", "region", region, "error", err.Error())
+			continue
+		}
+		if _, err := db.Exec(ctx, `UPDATE pages SET changed = 0 WHERE region = ? AND changed = 1`, region); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func flushRegion(ctx context.Context, region string) error {
-	if err := write(ctx, region); err != nil {
-		return err
+// column reads the texts of a query's one column.
+func column(ctx context.Context, query string) ([]string, error) {
+	rows, err := db.Query(ctx, query)
+	if err != nil {
+		return nil, err
 	}
-	if err := announce(ctx, region); err != nil {
-		return err
+	list := make([]string, 0, rows.Len())
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, err
+		}
+		list = append(list, s)
 	}
-	if _, err := db.Exec(ctx, `UPDATE pages SET changed = 0 WHERE region = ? AND changed = 1`, region); err != nil {
-		return err
-	}
-	_, err := db.Exec(ctx, `DELETE FROM dirty WHERE region = ?`, region)
-	return err
+	return list, nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -81,8 +82,19 @@ func safeName(s string) bool {
 // key names a thumbnail's file; it tells the width.
 func key(external string, width int) string { return external + "_" + strconv.Itoa(width) + ".webp" }
 
-func fetch(ctx context.Context, url string) (sdk.Buffer, error) {
-	resp, err := sdk.Fetch(ctx, &sdk.Request{URL: url})
+// maxRedirects bounds the hops to a picture. Each is checked against the grants.
+const maxRedirects = 3
+
+func fetch(ctx context.Context, from string) (sdk.Buffer, error) {
+	resp, err := sdk.Fetch(ctx, &sdk.Request{URL: from})
+	for hops := 0; err == nil && hops < maxRedirects; hops++ {
+		to := redirect(from, resp)
+		if to == "" {
+			break
+		}
+		from = to
+		resp, err = sdk.Fetch(ctx, &sdk.Request{URL: from})
+	}
 	switch {
 	case errors.Is(err, sdk.ErrInvalid), errors.Is(err, sdk.ErrDenied), errors.Is(err, sdk.ErrTooLarge):
 		return sdk.Buffer{}, sdk.Term(fmt.Errorf("fetch picture: %w", err))
@@ -90,6 +102,22 @@ func fetch(ctx context.Context, url string) (sdk.Buffer, error) {
 		return sdk.Buffer{}, fmt.Errorf("fetch picture: %w", err)
 	}
 	return resp.Body, judge(resp)
+}
+
+// redirect returns where an answer points to, "" if it does not.
+func redirect(from string, resp *sdk.Response) string {
+	if resp.Status < 301 || resp.Status > 308 || resp.Status == 304 {
+		return ""
+	}
+	base, err := url.Parse(from)
+	if err != nil {
+		return ""
+	}
+	to, err := base.Parse(resp.Header.Get("Location"))
+	if err != nil || resp.Header.Get("Location") == "" {
+		return ""
+	}
+	return to.String()
 }
 
 // judge tells a permanent answer from one to try again.

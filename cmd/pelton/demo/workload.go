@@ -104,10 +104,11 @@ func (w *workload) addVideo(number, n int, origin string) {
 				v.stale = stale
 			}
 		}
-	case 6: // removed; then a late update must not revive it
+	case 6: // removed; then late updates must not revive it, an older and a newer one
 		if w.publish(n, v, "removed", v.body(3, v.word, v.category, origin), "3") {
 			v.revision, v.removed = 3, true
 			w.publish(n, v, "updated", v.body(2, fmt.Sprintf("late%d", number), v.category, origin), "2-late")
+			w.publish(n, v, "updated", v.body(4, fmt.Sprintf("late%d", number), v.category, origin), "4-late")
 		}
 	}
 }

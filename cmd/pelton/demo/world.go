@@ -61,6 +61,7 @@ func (w *world) replacements() []replacement {
 		{"sitemap.yaml", `"@every 5m"`, `"@every 2s"`},
 		{"sitemap.yaml", `{origin: "https://api.indexnow.org", methods: [POST], paths: [/indexnow]}`, fmt.Sprintf("{origin: %q, methods: [POST], paths: [/indexnow]}", w.url)},
 		{"sitemap.yaml", "https://api.indexnow.org/indexnow", w.url + "/indexnow"},
+		{"sitemap.yaml", `indexnow_key: ""`, `indexnow_key: demo-key`},
 	}
 }
 
