@@ -83,7 +83,7 @@ func Migrations(dir string, g SQLiteGrant) ([]Migration, error) {
 	folder := filepath.Join(dir, filepath.FromSlash(g.Migrations))
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
+		return nil, fmt.Errorf("read migrations: %w; make the folder beside the manifest, or correct migrations in its sqlite grant", err)
 	}
 	var files []Migration
 	for _, e := range entries {

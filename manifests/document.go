@@ -211,7 +211,11 @@ func (d *document) explain(err error, into ...any) error {
 	var duplicate *yaml.DuplicateKeyError
 	var syntax *yaml.SyntaxError
 	var mismatch *yaml.TypeError
+	var shape *yaml.UnexpectedNodeTypeError
 	switch {
+	case errors.As(err, &shape):
+		p.Message = fmt.Sprintf("is a %s where a %s is expected", nodeName(shape.Actual), nodeName(shape.Expected))
+		p.Hint = "see docs/manifest.md for the field's form; a list is written [a, b]"
 	case errors.As(err, &unknown):
 		p.Field = d.fieldAt(p.Line, p.Column)
 		p.Hint = "check the spelling; docs/manifest.md lists every field"
@@ -226,6 +230,9 @@ func (d *document) explain(err error, into ...any) error {
 		p.Hint = "see docs/manifest.md for the field's form"
 	case errors.As(err, &syntax):
 		p.Hint = "check indentation (spaces, never tabs), colons and quotes"
+		if p.Line <= len(d.lines) && strings.Contains(d.lines[max(0, p.Line-1)], "{{") {
+			p.Hint = `quote a value that has {{…}} in it, such as ["video.*.{{region}}"]`
+		}
 		if p.Line <= len(d.lines) && strings.Contains(d.lines[max(0, p.Line-1)], "\t") {
 			p.Hint = "indent with spaces: YAML does not permit tabs"
 		}
@@ -238,6 +245,17 @@ func firstLower(s string) string {
 		return s
 	}
 	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// nodeName names what stands in the file.
+func nodeName(t ast.NodeType) string {
+	switch t {
+	case ast.SequenceType:
+		return "list"
+	case ast.MappingType, ast.MappingValueType:
+		return "mapping"
+	}
+	return "single value"
 }
 
 func kindName(t reflect.Type) string {

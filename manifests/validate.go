@@ -70,6 +70,8 @@ func validateIdentity(m *Manifest, d *document) {
 		d.fail("name", "is missing", nameHint)
 	case !namePattern.MatchString(m.Name):
 		d.fail("name", fmt.Sprintf("%q cannot be a function's name", m.Name), nameHint)
+	case m.Name == "pelton":
+		d.fail("name", "pelton is the name of the hosts' own service", "choose another name")
 	}
 	if !versionPattern.MatchString(m.Version) {
 		d.fail("version", fmt.Sprintf("%q is not a semantic version", m.Version), "write three numbers without a leading v, such as 1.0.0")
@@ -97,7 +99,7 @@ func validateTriggers(m *Manifest, d *document) {
 	if len(m.Triggers) > MaxTriggers {
 		d.fail("triggers", fmt.Sprintf("has %d entries", len(m.Triggers)), fmt.Sprintf("%d at most", MaxTriggers))
 	}
-	names, durables := map[string]int{}, map[string]int{}
+	names, durables, subjects := map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range m.Triggers {
 		t := &m.Triggers[i]
 		validateTrigger(m, t, triggerPath(i), d)
@@ -105,6 +107,10 @@ func validateTriggers(m *Manifest, d *document) {
 			d.fail(triggerPath(i)+".name", fmt.Sprintf("%q is the name of triggers[%d] too", t.Name, first), "give one of them another name")
 		}
 		names[t.Name] = i
+		if first, taken := subjects[t.Request]; taken && t.Request != "" {
+			d.fail(triggerPath(i)+".request", fmt.Sprintf("%q is the subject of triggers[%d] too", t.Request, first), "a request would be answered twice; remove one of the two")
+		}
+		subjects[t.Request] = i
 		if t.DurableName == "" {
 			continue
 		}
@@ -205,6 +211,9 @@ func validateRetry(m *Manifest, d *document) {
 	if d.has("retry.for") {
 		positive(d, "retry.for", m.Retry.For)
 	}
+	if m.DeadLetter.On() && !strings.HasPrefix(m.DeadLetter.Subject, "dlq.") {
+		d.fail("dead_letter.subject", fmt.Sprintf("%q does not begin with dlq.", m.DeadLetter.Subject), "the stream of dead letters takes dlq.>, and what comes from there is never dead-lettered again; write dlq.indexer, say")
+	}
 	if m.DeadLetter.On() {
 		placeholders(d, "dead_letter.subject", m.DeadLetter.Subject, "subject", "function")
 		literalSubject(d, "dead_letter.subject", placeholder.ReplaceAllString(m.DeadLetter.Subject, "x"))
@@ -269,7 +278,7 @@ func validateGrants(m *Manifest, d *document) {
 
 func logicalName(d *document, at, name string) {
 	if !namePattern.MatchString(placeholder.ReplaceAllString(name, "x")) {
-		d.fail(at, fmt.Sprintf("%q cannot be a logical name", name), "use a-z, 0-9 and -; the operator's pelton.yaml says which file or bucket it is")
+		d.fail(at, fmt.Sprintf("%q cannot be a logical name", name), "use a-z, 0-9 and -; it names a file or folder below the host's data")
 	}
 }
 
@@ -364,10 +373,10 @@ func placeholders(d *document, at, v string, allowed ...string) {
 	for _, m := range placeholder.FindAllStringSubmatch(v, -1) {
 		ok := false
 		for _, a := range allowed {
-			ok = ok || m[1] == a || strings.HasSuffix(a, ".") && strings.HasPrefix(m[1], a)
+			ok = ok || m[1] == a || strings.HasSuffix(a, ".") && strings.HasPrefix(m[1], a) && len(m[1]) > len(a)
 		}
 		if !ok {
-			d.fail(at, fmt.Sprintf("{{%s}} is not filled in here", m[1]), "known here: {{"+strings.Join(allowed, "}}, {{")+"…}}")
+			d.fail(at, fmt.Sprintf("{{%s}} is not filled in here", m[1]), "known here: {{"+strings.ReplaceAll(strings.Join(allowed, "}}, {{"), "secret.", "secret.NAME")+"}}")
 		}
 	}
 }
@@ -389,13 +398,32 @@ func validateSchedule(d *document, at, s string) {
 		d.fail(at, fmt.Sprintf("%q is not a schedule", s), hint)
 		return
 	}
-	for _, f := range fields {
+	if len(fields) == 5 {
+		fields = append([]string{"0"}, fields...)
+	}
+	for i, f := range fields {
 		if !cronField.MatchString(f) {
 			d.fail(at, fmt.Sprintf("%q is not a cron field", f), hint)
 			return
 		}
+		for _, n := range cronNumber.FindAllString(f, -1) {
+			v, err := strconv.Atoi(n)
+			if bounds := cronBounds[i]; err != nil || v < bounds.low || v > bounds.high {
+				d.fail(at, fmt.Sprintf("%q is not a %s from %d to %d", n, bounds.what, bounds.low, bounds.high), hint)
+				return
+			}
+		}
 	}
 }
+
+var cronNumber = regexp.MustCompile(`\d+`)
+
+// cronBounds are what the numbers of each cron field can be; a step is bounded
+// like a value.
+var cronBounds = [...]struct {
+	what      string
+	low, high int
+}{{"second", 0, 59}, {"minute", 0, 59}, {"hour", 0, 23}, {"day of the month", 1, 31}, {"month", 1, 12}, {"day of the week", 0, 7}}
 
 var cronField = regexp.MustCompile(`^[0-9A-Za-z*/,\-?]+$`)
 

@@ -162,6 +162,7 @@ func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 		err = d.Retry(ctx, v.Delay, v.Error)
 	case GiveUp:
 		err = f.giveUp(ctx, d, v)
+		v.Kept = m.Stream != "" && f.Manifest.DeadLetter.On()
 	}
 	f.Stats.settled(m, v, age, err)
 	if v.Action == Ack && err == nil {

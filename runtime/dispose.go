@@ -52,6 +52,7 @@ type Verdict struct {
 	Delay  time.Duration // with Retry
 	Reason string        // with GiveUp
 	Error  string        // the handler's
+	Kept   bool          // with GiveUp: a dead letter is stored; dispatch knows
 }
 
 // Dispose decides what becomes of a delivery whose handler has ended. attempt

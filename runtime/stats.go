@@ -71,7 +71,9 @@ func (s *Stats) settled(m *host.Message, v Verdict, age time.Duration, err error
 		s.Naked.Add(1)
 	case GiveUp:
 		s.Termed.Add(1)
-		s.DeadLetters.Add(1)
+		if v.Kept {
+			s.DeadLetters.Add(1)
+		}
 	}
 	s.fail(m, v.Error)
 }

@@ -112,13 +112,13 @@ func checkOne(ctx context.Context, e *engine.Engine, c up.Candidate) verdict {
 	v.Function, v.Version = c.Manifest.Name, c.Manifest.Version
 	dir := filepath.Dir(c.File)
 	digest, err := c.Manifest.Fingerprint(dir)
+	if err == nil {
+		err = up.Unsupported(c.Manifest)
+	}
 	if err != nil {
-		return judged(v, err)
+		return judged(v, fmt.Errorf("%s: %w", c.File, err))
 	}
 	v.Manifest = digest
-	if err := up.Unsupported(c.Manifest); err != nil {
-		return judged(v, err)
-	}
 	wasm, err := up.ReadModule(c.File, c.Manifest)
 	if err != nil {
 		return judged(v, err)

@@ -36,8 +36,11 @@ them), wait until everything is done, and check the outcome. The exit status is
 			}
 			config.Log, config.Out, config.Notes = log, cmd.OutOrStdout(), io.Writer(os.Stderr)
 			err = demo.Run(cmd.Context(), config)
-			if errors.Is(err, demo.ErrChecks) && config.JSON {
+			switch {
+			case errors.Is(err, demo.ErrChecks) && config.JSON:
 				return errReported
+			case errors.Is(err, demo.ErrUsage):
+				return usageError{err}
 			}
 			return err
 		},
@@ -46,7 +49,8 @@ them), wait until everything is done, and check the outcome. The exit status is
 	f.IntVar(&config.Events, "events", 200, "how many events to publish")
 	f.StringVar(&config.Folder, "dir", "", "folder with the shipped functions (default: functions beside the executable)")
 	f.StringVar(&config.Data, "data", "", "folder for the results, kept to look at (default: one that is removed)")
-	f.BoolVar(&config.Keep, "keep", false, "leave it running on the default ports")
+	f.BoolVar(&config.Keep, "keep", false, "leave it running")
+	f.StringVar(&config.Listen, "listen", "", "address of the embedded server (default: any free port; 127.0.0.1:4222 with --keep)")
 	f.BoolVar(&config.JSON, "json", false, "print JSON")
 	f.StringVar(&level, "log-level", "error", "debug, info, warn or error")
 	return cmd

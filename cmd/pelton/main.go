@@ -62,7 +62,14 @@ func rootCommand() *cobra.Command {
 		Long: `Pelton runs functions on a stream. Drop a .wasm file and a manifest into a
 folder; the host subscribes a durable consumer for it and calls its handler for
 every message, inside a WebAssembly sandbox.`,
-		Version:       up.Version,
+		Version: up.Version,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no command %q; see pelton --help", args[0])}
+			}
+			return nil
+		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

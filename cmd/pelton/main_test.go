@@ -73,7 +73,8 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"up", "--dir", filepath.Join(empty, "no"), "--data", empty}, 1, "--dir"},
 		{[]string{"up", "--dir", empty, "--data", empty, "--name", "a.b"}, 1, "letters, digits"},
 		{[]string{"check", empty}, 1, "holds no manifest"},
-		{[]string{"demo", "--events", "3"}, 1, "40 is the least"},
+		{[]string{"demo", "--events", "3"}, 2, "40 is the least"},
+		{[]string{"bogus"}, 2, "--help"},
 		{[]string{"completion", "bash"}, 0, "pelton"},
 	}
 	for _, tt := range tests {

@@ -8,6 +8,8 @@ var (
 	ErrNotWasm = errors.New("not a wasm module")
 	// ErrABI says that a module does not hold to the ABI.
 	ErrABI = errors.New("module does not fit the ABI")
+	// ErrDigest says that a module is not the one that its manifest pins.
+	ErrDigest = errors.New("module is not the pinned one")
 	// ErrNotGranted says that a module asks for what its manifest does not grant.
 	ErrNotGranted = errors.New("module asks for more than the manifest grants")
 )

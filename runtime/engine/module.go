@@ -51,7 +51,7 @@ func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manife
 	}
 	digest := Digest(module)
 	if m.Digest != "" && m.Digest != digest {
-		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrABI, m.Digest, digest)
+		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrDigest, m.Digest, digest)
 	}
 	compiled, err := e.compile(ctx, module)
 	if err != nil {

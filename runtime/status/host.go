@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -86,8 +87,11 @@ func findHosts(ctx context.Context, nc *nats.Conn, quiet time.Duration) ([]strin
 			return nil, fmt.Errorf("wait for hosts: %w", err)
 		}
 		var ping micro.Ping
-		if json.Unmarshal(msg.Data, &ping) == nil && ping.Metadata["host"] != "" {
-			hosts = append(hosts, ping.Metadata["host"])
+		if json.Unmarshal(msg.Data, &ping) != nil {
+			continue // not a host of ours
+		}
+		if h := ping.Metadata["host"]; h != "" && !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
 		}
 	}
 	return hosts, nil

@@ -83,7 +83,6 @@ func (l *DeadLetters) message(m *host.Message, v runtime.Verdict) *nats.Msg {
 	set("Deliveries", strconv.FormatUint(m.NumDelivered, 10))
 	set("Reason", v.Reason)
 	set("Error", headerText(v.Error))
-	set("First-Failure", time.Now().UTC().Format(time.RFC3339Nano))
 	set("Last-Failure", time.Now().UTC().Format(time.RFC3339Nano))
 	return &nats.Msg{Subject: subject, Header: h, Data: m.Data}
 }

@@ -178,6 +178,8 @@ func (c *Consumer) adopt(ctx context.Context, stream jetstream.Stream, info *jet
 	t, have := c.config.Trigger, info.Config
 	name := t.Stream + " " + t.DurableName
 	switch {
+	case have.Metadata[metaFunction] != "" && have.Metadata[metaFunction] != c.config.Function:
+		return nil, nil, permanent{fmt.Errorf("durable %s belongs to function %s, and the two would take each other's messages; give durable_name another value, or remove it with: nats consumer rm %s", t.DurableName, have.Metadata[metaFunction], name)}
 	case have.DeliverSubject != "":
 		return nil, nil, permanent{fmt.Errorf("durable %s is a push consumer; remove it with: nats consumer rm %s (its position is ack floor %d: set deliver_policy: by_start_sequence and opt_start_seq: %d)", t.DurableName, name, info.AckFloor.Stream, info.AckFloor.Stream+1)}
 	case have.AckPolicy != jetstream.AckExplicitPolicy:

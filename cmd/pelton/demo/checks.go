@@ -35,6 +35,7 @@ func (d *demo) check(ctx context.Context) (*Report, error) {
 	d.checkPurges(r)
 	d.checkSitemaps(r)
 	d.checkLetters(r, letters)
+	r.Functions = d.figures() // those of the search function are made by the checks
 	return r, nil
 }
 

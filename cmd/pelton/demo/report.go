@@ -48,11 +48,18 @@ type DeadLetter struct {
 const maxShown = 5
 
 func (d *demo) report(letters []DeadLetter) *Report {
-	r := &Report{OK: true, Events: len(d.load.publications), Functions: map[string]Function{}, DeadLetters: letters}
-	for _, f := range d.host.Report().Functions {
-		r.Functions[f.Function] = Function{Acked: f.Acked, Nak: f.Nak, Redelivered: f.Redelivered, DeadLetters: f.DeadLetters, P50: f.DoneP50, P99: f.DoneP99}
+	if letters == nil {
+		letters = []DeadLetter{}
 	}
-	return r
+	return &Report{OK: true, Events: len(d.load.publications), Functions: d.figures(), DeadLetters: letters}
+}
+
+func (d *demo) figures() map[string]Function {
+	figures := map[string]Function{}
+	for _, f := range d.host.Report().Functions {
+		figures[f.Function] = Function{Acked: f.Acked, Nak: f.Nak, Redelivered: f.Redelivered, DeadLetters: f.DeadLetters, P50: f.DoneP50, P99: f.DoneP99}
+	}
+	return figures
 }
 
 // add records a check; wrong lists what does not hold.

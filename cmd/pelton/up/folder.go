@@ -39,7 +39,7 @@ func ReadFolder(dir string) ([]Candidate, error) {
 		return nil, fmt.Errorf("read functions folder: %w; make it, or name another with --dir", err)
 	}
 	var found []Candidate
-	taken := map[string]string{}
+	taken, durables := map[string]string{}, map[string]string{}
 	for _, e := range entries {
 		if !isManifest(e.Name()) || e.IsDir() {
 			continue
@@ -47,11 +47,8 @@ func ReadFolder(dir string) ([]Candidate, error) {
 		c := Candidate{File: filepath.Join(dir, e.Name())}
 		c.Manifest, c.Err = manifests.Load(c.File)
 		if c.Err == nil {
-			if first, ok := taken[c.Manifest.Name]; ok {
-				c.Err = fmt.Errorf("%s: name: %q is the name of the function in %s too; give one of them another name", c.File, c.Manifest.Name, first)
+			if c.Err = clash(&c, taken, durables); c.Err != nil {
 				c.Manifest = nil
-			} else {
-				taken[c.Manifest.Name] = e.Name()
 			}
 		}
 		found = append(found, c)
@@ -61,6 +58,27 @@ func ReadFolder(dir string) ([]Candidate, error) {
 	}
 	sort.Slice(found, func(i, j int) bool { return found[i].File < found[j].File })
 	return found, nil
+}
+
+// clash refuses a function with the name, or with a durable, of another. It
+// remembers those of one that it passes.
+func clash(c *Candidate, names, durables map[string]string) error {
+	file := filepath.Base(c.File)
+	if first, ok := names[c.Manifest.Name]; ok {
+		return fmt.Errorf("%s: name: %q is the name of the function in %s too; give one of them another name", c.File, c.Manifest.Name, first)
+	}
+	for i, t := range c.Manifest.Triggers {
+		if t.DurableName == "" {
+			continue
+		}
+		key := t.Stream + " " + t.DurableName
+		if first, ok := durables[key]; ok {
+			return fmt.Errorf("%s: triggers[%d].durable_name: %q is the durable of the function in %s too, and the two would take each other's messages; give one of them another", c.File, i, t.DurableName, first)
+		}
+		durables[key] = file
+	}
+	names[c.Manifest.Name] = file
+	return nil
 }
 
 // isManifest leaves out the folder's other files, hidden ones and the leavings

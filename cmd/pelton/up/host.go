@@ -62,8 +62,9 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 		return nil, err
 	}
 	streams, err := manifests.LoadStreams(filepath.Join(config.Folder, manifests.StreamsFile))
-	if err != nil {
-		return nil, err
+	if err != nil { // functions whose streams exist run all the same
+		config.Log.Error().Msg("no stream is created: " + err.Error())
+		streams = &manifests.Streams{}
 	}
 	if err := h.connect(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -97,6 +98,9 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("connect to nats: %w", err)
+	}
+	if !h.nc.IsConnected() {
+		log.Warn().Str("url", h.config.URL).Msg("not connected to nats yet; trying again until it is there")
 	}
 	if h.js, err = jetstream.New(h.nc); err != nil {
 		return fmt.Errorf("set up jetstream: %w", err)
