@@ -13,7 +13,7 @@ import (
 )
 
 // Rounds is how often each side of a comparison runs, by turns.
-const Rounds = 5
+const Rounds = 7
 
 // Figure is one line of a report. Its JSON is part of the interface.
 type Figure struct {
