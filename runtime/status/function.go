@@ -132,13 +132,20 @@ func milliseconds(d time.Duration) float64 {
 // endpoint for each request subject. Stop the service to remove it.
 func Register(nc *nats.Conn, f *Function, at Place, requests []*trigger.Endpoint) (micro.Service, error) {
 	config := micro.Config{
-		Name: f.Name, Version: "0.0.0", Description: f.Problem,
+		Name: f.Name, Version: "0.0.0",
 		Metadata:     map[string]string{"host": at.Host, "region": at.Region, "pelton": "function"},
 		StatsHandler: func(*micro.Endpoint) any { return f.Figures(at) },
 	}
 	if m := f.Manifest; m != nil {
 		config.Version = m.Version
-		describe(&config, f, m)
+		describe(&config, m)
+	}
+	if f.Problem != "" {
+		first, _, _ := strings.Cut(f.Problem, "\n")
+		config.Description = "does not run: " + first
+	}
+	if f.Running != nil {
+		config.Metadata["digest"] = f.Running.Digest
 	}
 	svc, err := micro.AddService(nc, config)
 	if err != nil {
@@ -162,13 +169,8 @@ func Register(nc *nats.Conn, f *Function, at Place, requests []*trigger.Endpoint
 
 // describe fills in what is known of a manifest. Metadata cannot change while
 // the service lives.
-func describe(config *micro.Config, f *Function, m *manifests.Manifest) {
-	if f.Problem == "" {
-		config.Description = m.Description
-	}
-	if f.Running != nil {
-		config.Metadata["digest"] = f.Running.Digest
-	}
+func describe(config *micro.Config, m *manifests.Manifest) {
+	config.Description = m.Description
 	var kinds, streams, durables []string
 	for _, t := range m.Triggers {
 		kinds = append(kinds, t.Kind())

@@ -55,7 +55,6 @@ type meter struct {
 	imported  uint32   // functions
 	functions []uint32 // types of the defined ones
 	globals   uint32   // imported and defined
-	bodies    int      // seen so far
 }
 
 // fuel is the index of the global that is added, the last one.
