@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -123,7 +124,7 @@ func (p *Publisher) checkTaken(ctx context.Context, grant int, subject string) e
 
 // Publish sends the message, and without core waits until a stream stored it.
 func (p *Publisher) Publish(ctx context.Context, m *host.Outgoing) (host.PubAck, error) {
-	msg := &nats.Msg{Subject: m.Subject, Header: nats.Header(m.Headers), Data: m.Data}
+	msg := &nats.Msg{Subject: m.Subject, Header: nats.Header(maps.Clone(m.Headers)), Data: m.Data} // the client adds to them
 	if i := p.grant(m.Subject); i >= 0 && p.grants[i].Core {
 		if err := p.nc.PublishMsg(msg); err != nil {
 			return host.PubAck{}, host.Errorf(host.Unavailable, "publish to %s: %v", m.Subject, err)
