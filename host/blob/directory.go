@@ -13,6 +13,7 @@ import (
 	"path"
 	"sort"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pelton-run/pelton/host"
@@ -26,9 +27,13 @@ const (
 	MaxList    = 1000
 )
 
-// temporary begins the names of files that are being written. CheckKey refuses
-// keys with it.
-const temporary = ".pelton-tmp-"
+// temporary is the folder of files that are being written. CheckKey refuses
+// keys with it. What a killed host left there is removed when it is older than
+// staleAfter, longer than any write takes.
+const (
+	temporary  = ".pelton-tmp"
+	staleAfter = time.Hour
+)
 
 // Directory is a blob store in a directory: a blob is a file whose path is its
 // key, so that other programs can serve it. The content type follows the key's
@@ -53,8 +58,33 @@ func Open(dir string, writable bool) (*Directory, error) {
 	d := &Directory{root: root, mode: "read"}
 	if writable {
 		d.mode = "write"
+		if err := d.sweep(); err != nil {
+			return nil, errors.Join(fmt.Errorf("sweep blob directory: %w", err), root.Close())
+		}
 	}
 	return d, nil
+}
+
+// sweep makes the folder for files that are being written, and removes what is
+// stale there.
+func (d *Directory) sweep() error {
+	if err := d.root.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	entries, err := fs.ReadDir(d.root.FS(), temporary)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && time.Since(info.ModTime()) > staleAfter {
+			err = d.root.Remove(path.Join(temporary, e.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // another host swept it
+			return err
+		}
+	}
+	return nil
 }
 
 // Close closes the directory.
@@ -91,9 +121,9 @@ func (d *Directory) Put(ctx context.Context, key, _ string, data []byte) error {
 			return fileError("put", key, err)
 		}
 	}
-	name := path.Join(path.Dir(key), temporary+rand.Text())
+	name := path.Join(temporary, rand.Text())
 	if err := d.write(name, data); err != nil {
-		d.root.Remove(name) // what is left is swept with the next removal of the folder
+		d.root.Remove(name) // what is left is swept later
 		return fileError("put", key, err)
 	}
 	if err := d.root.Rename(name, key); err != nil {
@@ -179,10 +209,13 @@ func (d *Directory) List(ctx context.Context, prefix, after string, limit int) (
 		if ctx.Err() != nil {
 			return host.Errorf(host.Cancelled, "blob: %v", context.Cause(ctx))
 		}
+		if err == nil && p == temporary {
+			return fs.SkipDir
+		}
 		if err != nil || e.IsDir() || !e.Type().IsRegular() {
 			return err
 		}
-		if !strings.HasPrefix(p, prefix) || p <= after || strings.HasPrefix(path.Base(p), temporary) {
+		if !strings.HasPrefix(p, prefix) || p <= after {
 			return nil
 		}
 		info, err := e.Info()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pelton-run/pelton/host"
 )
@@ -51,8 +52,37 @@ func TestDirectory(t *testing.T) {
 	if _, err := d.Get(ctx, "a.webp", 100); host.ErrnoOf(err) != host.NotFound {
 		t.Errorf("get after delete = %v, want not found", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*tmp*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, temporary, "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// What a killed host left is swept, what is being written is not.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, temporary), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{"old": 2 * staleAfter, "new": 0} {
+		path := filepath.Join(dir, temporary, name)
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := Open(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if left, _ := filepath.Glob(filepath.Join(dir, temporary, "*")); len(left) != 1 || filepath.Base(left[0]) != "new" {
+		t.Errorf("left are %v, want new", left)
+	}
+	if list, err := d.List(t.Context(), "", "", 0); err != nil || len(list) != 0 {
+		t.Errorf("list = %v, %v; want nothing", list, err)
 	}
 }
 
@@ -68,7 +98,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	bad := []string{"..", "../secret", "a/../../secret", "/abs", "a\x00b", "", strings.Repeat("k", 1100), "a//b", "./a", "a/", `a\b`, "a\nb", "\xff", temporary + "x"}
+	bad := []string{"..", "../secret", "a/../../secret", "/abs", "a\x00b", "", strings.Repeat("k", 1100), "a//b", "./a", "a/", `a\b`, "a\nb", "\xff", temporary, temporary + "/x", temporary + "-x"}
 	for _, key := range bad {
 		if err := d.Put(t.Context(), key, "", []byte("evil")); host.ErrnoOf(err) != host.Invalid {
 			t.Errorf("put %q = %v, want invalid", key, err)
