@@ -233,7 +233,10 @@ func (c *Call) Finish() error {
 		}
 	}
 	if d := c.Delivery(c.open); d != nil && c.tx != nil && len(c.deliveries) > 1 && d.Outcome.Disposition != Ack {
-		return c.tx.Restore(c.Context()) // it was left open, and what it did must not stay
+		// It was left open, and what it did must not stay.
+		if err := c.tx.Restore(c.Context()); err != nil && c.anyAcked() {
+			return err
+		}
 	}
 	return nil
 }

@@ -244,8 +244,8 @@ func TestCancelledStatement(t *testing.T) {
 	if host.ErrnoOf(err) != host.Cancelled {
 		t.Errorf("endless statement = %v, want cancelled", err)
 	}
-	if err := tx.Rollback(); !errors.Is(err, host.ErrTxLost) {
-		t.Errorf("rollback = %v, want it said that SQLite undid it", err)
+	if err := tx.Rollback(); err != nil { // SQLite did it already
+		t.Errorf("rollback = %v", err)
 	}
 	tx = begin(t, d)
 	if _, err := tx.Exec(t.Context(), "COMMIT", nil); err == nil {

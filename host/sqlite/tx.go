@@ -76,7 +76,9 @@ func (t *tx) step(statement string) error {
 		return host.ErrTxLost
 	}
 	if err := t.w.control(statement); err != nil {
-		t.w.broken = true
+		// Nothing may be committed now: what it was to undo would be in it.
+		t.w.broken, t.lost = true, true
+		t.w.control("ROLLBACK") // the connection is replaced, whatever it says
 		return host.Errorf(host.Unavailable, "%s on database %s: %v", statement, t.d.name, err)
 	}
 	return nil
@@ -114,9 +116,6 @@ func (t *tx) Rollback() error {
 	defer t.d.give()
 	if !t.lost && t.w.control("ROLLBACK") != nil {
 		t.w.broken = true
-	}
-	if t.lost {
-		return host.ErrTxLost
 	}
 	return nil
 }

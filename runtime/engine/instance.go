@@ -155,7 +155,7 @@ const maxScratch = 1 << 20
 // its operations return cancelled and the handler may still return within
 // [Grace]; then the guest is stopped.
 func (in *instance) run(c *host.Call) error {
-	in.call, in.ended, in.refuelled = c, time.Time{}, time.Time{}
+	in.call, in.ended, in.refuelled, in.fuel = c, time.Time{}, time.Time{}, firstFuel
 	in.output.to = func(line string) { c.Log(0, 0, line, nil) }
 	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
 	err := in.handle.CallWithStack(in.invocation, in.stack[:])
@@ -175,7 +175,7 @@ func (in *instance) run(c *host.Call) error {
 const (
 	firstFuel  = 100_000
 	leastFuel  = 20_000
-	mostFuel   = 20_000_000
+	mostFuel   = 1_000_000
 	refuelSoon = 500 * time.Microsecond
 	refuelLate = 2 * time.Millisecond
 )

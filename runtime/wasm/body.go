@@ -35,12 +35,13 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 
 // shape is what a first pass over a body finds out.
 type shape struct {
-	locals int   // bytes of the declarations
-	count  int   // locals, parameters included
-	bulk   bool  // has an instruction that is charged by its length
-	calls  bool  // calls others
-	loop   bool  // begins with a loop
-	units  []int // of each loop in order, then of the entry
+	locals  int   // bytes of the declarations
+	count   int   // locals, parameters included
+	bulk    bool  // has an instruction that is charged by its length
+	calls   bool  // calls others
+	loop    bool  // begins with a loop
+	units   []int // of each loop in order, then of the entry
+	outside int   // instructions outside of loops
 }
 
 func (m *meter) rewriteBody(typ uint32, body []byte, at int, out []byte) ([]byte, error) {
@@ -52,7 +53,7 @@ func (m *meter) rewriteBody(typ uint32, body []byte, at int, out []byte) ([]byte
 	out = s.declare(body, out)
 	r = m.reader(body, at)
 	r.at = s.locals
-	if s.calls && !s.loop {
+	if (s.calls || s.outside > shortLeaf) && !s.loop {
 		out = m.check(out, s.units[len(s.units)-1])
 	}
 	loops := 0
@@ -90,7 +91,7 @@ func (m *meter) inspect(r *reader, typ uint32) shape {
 	s := shape{count: int(m.params[typ])}
 	for range r.count(MaxLocals, "local declarations") {
 		n := r.u32()
-		r.byte()
+		r.valueType()
 		if s.count += int(n); s.count > MaxLocals {
 			r.fail(ErrTooBig, "%d locals, the limit is %d", s.count, MaxLocals)
 			return s
@@ -99,7 +100,6 @@ func (m *meter) inspect(r *reader, typ uint32) shape {
 	s.locals = r.at
 	open := []int{-1} // for each open block the loop that it is, -1 for others
 	sizes := []int{}  // instructions of each loop
-	outside := 0      // instructions outside of loops
 	inner := []int{}  // the loops that are open, innermost last
 	first := true
 	for r.err == nil && len(open) > 0 {
@@ -135,15 +135,15 @@ func (m *meter) inspect(r *reader, typ uint32) shape {
 		if len(inner) > 0 {
 			sizes[inner[len(inner)-1]]++
 		} else {
-			outside++
+			s.outside++
 		}
 		first = first && op == opBlock // blocks before the loop cost nothing
 	}
 	if r.err == nil && r.left() > 0 {
 		r.fail(ErrMalformed, "%d bytes follow the end of a function", r.left())
 	}
-	for _, n := range append(sizes, outside) {
-		s.units = append(s.units, min(1+n/unitSize, maxUnits))
+	for _, n := range append(sizes, s.outside) {
+		s.units = append(s.units, unitsOf(n))
 	}
 	return s
 }
@@ -168,6 +168,12 @@ func (m *meter) check(out []byte, units int) []byte {
 	out = appendU32(append(out, opGlobalGet), fuel)
 	out = appendS64(append(out, opI64Const), uint64(units))
 	out = appendU32(append(out, opI64Sub, opGlobalSet), fuel)
+	return m.branch(out)
+}
+
+// branch calls the host when the fuel is used up.
+func (m *meter) branch(out []byte) []byte {
+	fuel := m.fuel()
 	out = appendU32(append(out, opGlobalGet), fuel)
 	out = append(out, opI64Const, 0, opI64LtS, opIf, 0x40, opCall)
 	out = appendU32(out, m.refuel())
@@ -176,13 +182,12 @@ func (m *meter) check(out []byte, units int) []byte {
 }
 
 // charge takes a unit for every 256 bytes or elements that the instruction to
-// come is told to move; the number lies on the stack and stays there. The next
-// check finds it.
+// come is told to move, and checks; the number lies on the stack and stays there.
 func (m *meter) charge(out []byte, local uint32) []byte {
 	fuel := m.fuel()
 	out = appendU32(append(out, opLocalTee), local)
 	out = appendU32(append(out, opGlobalGet), fuel)
 	out = appendU32(append(out, opLocalGet), local)
 	out = append(out, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub)
-	return appendU32(append(out, opGlobalSet), fuel)
+	return m.branch(appendU32(append(out, opGlobalSet), fuel))
 }

@@ -62,14 +62,17 @@ func (r *reader) immediates(op byte) (sub uint32) {
 		r.u32()
 	case op == opGlobalGet || op == opGlobalSet:
 		r.index(r.globals, "global")
-	case op == 0x1C: // select with types
-		r.bytes(r.count(MaxParams, "types"))
+	case op == 0x1C: // select with a type
+		if n := r.byte(); n != 1 {
+			r.fail(ErrMalformed, "select with %d types", n)
+		}
+		r.valueType()
 	case op >= opLocalGet && op <= 0x26: // local, global and table
 		r.u32()
 	case op >= 0x28 && op <= 0x3E: // loads and stores
 		r.memarg()
 	case op == 0x3F || op == 0x40: // memory.size, memory.grow
-		r.byte()
+		r.zero()
 	case op == 0x41:
 		r.skipLEB(5)
 	case op == opI64Const:
@@ -79,7 +82,7 @@ func (r *reader) immediates(op byte) (sub uint32) {
 	case op == 0x44:
 		r.bytes(8)
 	case op == 0xD0: // ref.null
-		r.byte()
+		r.referenceType()
 	case op == opMisc:
 		return r.misc()
 	case op == opVector:
@@ -103,11 +106,26 @@ func (r *reader) memarg() {
 	r.u32()
 }
 
+// zero reads the index of the one memory.
+func (r *reader) zero() {
+	if b := r.byte(); b != 0 {
+		r.fail(ErrUnsupported, "several memories")
+	}
+}
+
 func (r *reader) misc() uint32 {
 	sub := r.u32()
 	switch {
 	case sub <= 7: // saturating conversions
-	case sub == miscMemoryInit, sub == miscMemoryCopy, sub == miscTableInit, sub == miscTableCopy:
+	case sub == miscMemoryInit:
+		r.u32()
+		r.zero()
+	case sub == miscMemoryCopy:
+		r.zero()
+		r.zero()
+	case sub == miscMemoryFill:
+		r.zero()
+	case sub == miscTableInit, sub == miscTableCopy:
 		r.u32()
 		r.u32()
 	case sub <= 17: // the others have one index
@@ -118,8 +136,19 @@ func (r *reader) misc() uint32 {
 	return sub
 }
 
+// vector reads a sub-opcode in its shortest form. The engine takes one byte of it
+// (and a 1 behind it for a nop), so that any longer form would have it run what
+// was not looked at.
 func (r *reader) vector() {
-	sub := r.u32()
+	sub := uint32(r.byte())
+	if sub >= 0x80 {
+		switch second := r.byte(); {
+		case second == 0 || second >= 0x80:
+			r.fail(ErrMalformed, "opcode 0xFD is followed by a number that is not in its shortest form")
+		case second > 1:
+			r.fail(ErrUnsupported, "relaxed SIMD (0xFD %d)", sub&0x7f|uint32(second)<<7)
+		}
+	}
 	switch {
 	case sub <= 11, sub == 92, sub == 93: // loads and stores
 		r.memarg()

@@ -14,9 +14,9 @@ const (
 //
 // One unit is charged at each loop's head and each checked entry for about
 // [unitSize] instructions that may follow before the next check; bulk memory and
-// table instructions are charged by their length. A function that begins with a
-// loop is not checked at its entry as well, and one that neither loops nor calls
-// is not checked at all.
+// table instructions are charged by their length and checked themselves. A
+// function that begins with a loop is not checked at its entry as well, and a
+// short one that neither loops nor calls is not checked at all.
 func Meter(module []byte) ([]byte, error) {
 	list, err := sections(module)
 	if err != nil {
@@ -40,13 +40,18 @@ func Meter(module []byte) ([]byte, error) {
 	return out, nil
 }
 
-// unitSize is how many instructions a unit of fuel stands for, and maxUnits the
-// most that one check charges: in a loop that is a whole Go function, one pass
-// runs a small part of it.
+// unitSize is how many instructions a unit of fuel stands for. From fewUnits on
+// it stands for longBody of them: in a loop that is a whole Go function, one pass
+// runs a small part. A leaf of up to shortLeaf instructions is free.
 const (
-	unitSize = 32
-	maxUnits = 16
+	unitSize  = 32
+	fewUnits  = 16
+	longBody  = 512
+	shortLeaf = 4 * unitSize
 )
+
+// unitsOf is what a check charges for n instructions that may follow it.
+func unitsOf(n int) int { return max(min(1+n/unitSize, fewUnits), n/longBody) }
 
 // meter is what the rewrite knows of a module.
 type meter struct {
@@ -87,8 +92,6 @@ func (m *meter) survey(list []section) error {
 			}
 		case secGlobal:
 			m.globals += r.count(MaxTypes, "globals")
-		case secTable:
-			r.count(MaxSegments, "tables")
 		case secMemory:
 			if n := r.count(MaxSegments, "memories"); n > 1 {
 				r.fail(ErrUnsupported, "several memories")
@@ -110,8 +113,8 @@ func (m *meter) surveyTypes(r *reader) {
 			r.fail(ErrUnsupported, "garbage collection (type form 0x%02x)", form)
 		}
 		n := r.count(MaxParams, "parameters")
-		r.bytes(n)
-		r.bytes(r.count(MaxParams, "results"))
+		r.valueTypes(n)
+		r.valueTypes(r.count(MaxParams, "results"))
 		if r.err != nil {
 			return
 		}
@@ -128,12 +131,12 @@ func (m *meter) surveyImports(r *reader) {
 			r.index(m.types, "type")
 			m.imported++
 		case 1:
-			r.byte()
+			r.referenceType()
 			r.limits()
 		case 2:
 			r.limits()
 		case 3:
-			r.byte()
+			r.valueType()
 			r.byte()
 			m.globals++
 		case 4:
@@ -147,15 +150,38 @@ func (m *meter) surveyImports(r *reader) {
 	}
 }
 
-func (r *reader) limits() {
+// limits reads the least and the most of a table or memory; most is the largest
+// number when there is none.
+func (r *reader) limits() (least, most uint32) {
 	flags := r.byte()
 	if flags > 1 {
 		r.fail(ErrUnsupported, "shared or 64-bit memories (limits 0x%02x)", flags)
 	}
-	r.u32()
+	least, most = r.u32(), 1<<32-1
 	if flags&1 != 0 {
-		r.u32()
+		most = r.u32()
 	}
+	return least, most
+}
+
+// rewriteTables gives every table a limit: the engine has none of its own, and a
+// table's entries are not part of the memory that the manifest limits.
+func (m *meter) rewriteTables(r *reader) []byte {
+	n := r.count(MaxTables, "tables")
+	out := appendU32(nil, n)
+	for range n {
+		typ := r.referenceType()
+		least, most := r.limits()
+		if least > MaxTable {
+			r.fail(ErrTooBig, "a table of %d entries, the limit is %d", least, MaxTable)
+		}
+		out = append(out, typ, 1)
+		if most >= least { // the engine refuses the contrary
+			most = min(most, MaxTable)
+		}
+		out = appendU32(appendU32(out, least), most)
+	}
+	return out
 }
 
 // complete adds the sections that the rewrite needs and the module has not.
@@ -198,6 +224,8 @@ func (m *meter) rewrite(s section) ([]byte, error) {
 	case secImport:
 		entry := appendName(appendName(nil, RefuelModule), RefuelName)
 		out = appendMore(r, append(entry, append([]byte{0}, appendU32(nil, m.types)...)...)...)
+	case secTable:
+		out = m.rewriteTables(r)
 	case secGlobal:
 		out = m.rewriteGlobals(r)
 	case secExport:
@@ -230,7 +258,7 @@ func (m *meter) rewriteGlobals(r *reader) []byte {
 	n := r.u32()
 	out := appendU32(nil, n+1)
 	for range n {
-		out = append(out, r.byte(), r.byte())
+		out = append(out, r.valueType(), r.byte())
 		out = m.constant(r, out)
 	}
 	return append(out, 0x7E, 1, opI64Const, 0, opEnd) // a mutable i64
@@ -292,8 +320,16 @@ func (m *meter) rewriteElements(r *reader) []byte {
 			}
 			out = m.constant(r, out)
 		}
-		if passive || explicit {
-			out = append(out, r.byte()) // the elements' kind or type
+		switch {
+		case !passive && !explicit:
+		case expressions:
+			out = append(out, r.referenceType())
+		default:
+			kind := r.byte()
+			if kind != 0 {
+				r.fail(ErrMalformed, "element kind %d is not one", kind)
+			}
+			out = append(out, kind)
 		}
 		count := r.count(MaxBody, "elements")
 		out = appendU32(out, count)

@@ -44,10 +44,18 @@ func TestBombs(t *testing.T) {
 		"tail call":       {withFunction(0, 0x12, 0, opEnd), ErrUnsupported},
 		"atomics":         {withFunction(0, 0xFE, 0, opEnd), ErrUnsupported},
 		"exceptions":      {bomb(13, 0), ErrUnsupported},
-		"gc type":         {bomb(secType, 1, 0x5F, 0), ErrUnsupported},
-		"no end":          {withFunction(0, opBlock, 0x40), ErrMalformed},
-		"after the end":   {withFunction(0, opEnd, opEnd), ErrMalformed},
-		"a function":      {withFunction(0, opLoop, 0x40, opEnd, opEnd), nil},
+		// What the engine would read in another way than the rewrite: a loop could
+		// be hidden there.
+		"long vector opcode":         {withFunction(0, 0xFD, 0x8C, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1A, opEnd), ErrMalformed},
+		"typed reference":            {withFunction(0, opBlock, 0x63, 0x1C, 0x41, 0, opEnd, opEnd), ErrUnsupported},
+		"local of a typed reference": {withFunction(1, 1, 0x64, 0x70, opEnd), ErrUnsupported},
+		"two memories":               {withFunction(0, 0x3F, 1, 0x1A, opEnd), ErrUnsupported},
+		"many tables":                {bomb(secTable, append([]byte{17}, make([]byte, 51)...)...), ErrTooBig},
+		"huge table":                 {bomb(secTable, 1, 0x70, 0, 0x80, 0x80, 0x80, 0x40), ErrTooBig},
+		"gc type":                    {bomb(secType, 1, 0x5F, 0), ErrUnsupported},
+		"no end":                     {withFunction(0, opBlock, 0x40), ErrMalformed},
+		"after the end":              {withFunction(0, opEnd, opEnd), ErrMalformed},
+		"a function":                 {withFunction(0, opLoop, 0x40, opEnd, opEnd), nil},
 	}
 	for name, tt := range tests {
 		if _, err := Meter(tt.module); !errors.Is(err, tt.want) {
@@ -92,7 +100,7 @@ func TestRewrite(t *testing.T) {
 			want = []byte{2, 0x70, 0, opRefFunc, 1, opEnd, 0x7E, 1, opI64Const, 0, opEnd}
 		case secCode:
 			check := []byte{opLoop, 0x40, opGlobalGet, 1, opI64Const, 1, opI64Sub, opGlobalSet, 1, opGlobalGet, 1, opI64Const, 0, opI64LtS, opIf, 0x40, opCall, 0, opGlobalSet, 1, opEnd}
-			charge := []byte{opLocalTee, 1, opGlobalGet, 1, opLocalGet, 1, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub, opGlobalSet, 1, opMisc, miscMemoryFill, 0}
+			charge := []byte{opLocalTee, 1, opGlobalGet, 1, opLocalGet, 1, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub, opGlobalSet, 1, opGlobalGet, 1, opI64Const, 0, opI64LtS, opIf, 0x40, opCall, 0, opGlobalSet, 1, opEnd, opMisc, miscMemoryFill, 0}
 			if !bytes.Contains(s.payload, check) || !bytes.Contains(s.payload, charge) || !bytes.Contains(s.payload, []byte{opLocalGet, 0, opCall, 1}) {
 				t.Errorf("the code is % x", s.payload)
 			}

@@ -13,6 +13,8 @@ const (
 	MaxNesting  = 100_000   // blocks within blocks
 	MaxTypes    = 1_000_000
 	MaxSegments = 1_000_000
+	MaxTables   = 16
+	MaxTable    = 1_000_000 // entries of one table, at first and grown
 )
 
 // The ways in which a module is refused.
@@ -124,6 +126,14 @@ func (r *reader) index(n uint32, what string) uint32 {
 // a signed number of 33 bits.
 func (r *reader) blockType() {
 	first := r.at
+	if b := r.byte(); b == 0x40 {
+		return
+	} else if b&0xC0 == 0x40 { // negative in one byte: a value type
+		r.at = first
+		r.valueType()
+		return
+	}
+	r.at = first
 	r.skipLEB(5)
 	if r.err != nil {
 		return
@@ -132,8 +142,34 @@ func (r *reader) blockType() {
 	for i, b := range r.b[first:r.at] {
 		v |= uint64(b&0x7f) << (7 * i)
 	}
-	if last := r.b[r.at-1]; last&0x40 == 0 && v >= uint64(r.types) {
-		r.fail(ErrMalformed, "type %d of %d", v, r.types)
+	if last := r.b[r.at-1]; last&0x40 != 0 || v >= uint64(r.types) {
+		r.fail(ErrMalformed, "block type %d of %d", v, r.types)
+	}
+}
+
+// valueType reads one of the types of core wasm 2.0, a byte each. Types that
+// have more bytes would be read differently by the engine.
+func (r *reader) valueType() byte {
+	switch b := r.byte(); b {
+	case 0x7F, 0x7E, 0x7D, 0x7C, 0x7B, 0x70, 0x6F:
+		return b
+	default:
+		r.fail(ErrUnsupported, "value type 0x%02x", b)
+		return 0
+	}
+}
+
+func (r *reader) referenceType() byte {
+	b := r.valueType()
+	if b != 0x70 && b != 0x6F && r.err == nil {
+		r.fail(ErrMalformed, "0x%02x is not a type of references", b)
+	}
+	return b
+}
+
+func (r *reader) valueTypes(n uint32) {
+	for range n {
+		r.valueType()
 	}
 }
 
