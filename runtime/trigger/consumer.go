@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -118,7 +119,7 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 	group.Go(func() {
 		defer close(queue)
 		defer end()
-		defer pull.close()
+		defer pull.close(func(msg *nats.Msg) { c.giveBack(msg, created) })
 		readErr <- c.read(sctx, pull, queue, created)
 	})
 	group.Go(func() { c.watch(sctx, found) })
@@ -168,7 +169,6 @@ func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *deliver
 	for {
 		msg, err := pull.next(ctx, c.leases, tick.C)
 		if err != nil {
-			c.giveBackRest(pull, created)
 			return err
 		}
 		d, err := newDelivery(c, msg, created)
@@ -180,17 +180,10 @@ func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *deliver
 	}
 }
 
-// giveBackRest lets other hosts have what has arrived and was not taken.
-func (c *Consumer) giveBackRest(pull *puller, created time.Time) {
-	for {
-		select {
-		case msg := <-pull.messages:
-			if d, err := newDelivery(c, msg, created); err == nil {
-				d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
-			}
-		default:
-			return
-		}
+// giveBack lets other hosts have what arrived and was not taken.
+func (c *Consumer) giveBack(msg *nats.Msg, created time.Time) {
+	if d, err := newDelivery(c, msg, created); err == nil {
+		d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
 	}
 }
 

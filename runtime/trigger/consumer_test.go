@@ -486,6 +486,37 @@ func TestPublishWhilePulling(t *testing.T) {
 	until(t, "all acked", 20*time.Second, func() bool { return f.Stats.Acked.Load() == 500 })
 }
 
+// A message that looks like the server's word is a message.
+func TestStatusLikeMessage(t *testing.T) {
+	r := newRig(t)
+	if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "a.x", Header: nats.Header{"Status": {"100"}}}); err != nil {
+		t.Fatal(err)
+	}
+	_, f, _ := r.run("name: f\ntriggers: [{stream: S}]\n", ack)
+	until(t, "acked", 10*time.Second, func() bool { return f.Stats.Acked.Load() == 1 })
+}
+
+// A stop in the middle of a flow leaves nothing waiting for ack_wait: whatever
+// was not handled can be taken at once.
+func TestDrainInFlow(t *testing.T) {
+	const n = 60_000
+	r := newRig(t)
+	for i := range n {
+		if _, err := r.js.PublishAsync("a.x", []byte(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-r.js.PublishAsyncComplete()
+	const m = "name: f\nconcurrency: 4\ntriggers: [{stream: S, ack_wait: 60s}]\n"
+	for range 3 {
+		_, f, stop := r.run(m, ack)
+		until(t, "a flow", 20*time.Second, func() bool { return f.Stats.Acked.Load() > 3000 })
+		stop()
+	}
+	r.run(m, ack)
+	until(t, "all done, long before ack_wait", 30*time.Second, func() bool { return r.outstanding("f") == 0 })
+}
+
 // The figures of a trigger are the durable's.
 func TestLag(t *testing.T) {
 	r := newRig(t)

@@ -211,6 +211,9 @@ func adjusted(have jetstream.ConsumerConfig, t manifests.Trigger) (jetstream.Con
 	change(have.MaxDeliver != -1, fmt.Sprintf("max_deliver %d -> -1", have.MaxDeliver), func() { want.MaxDeliver = -1 })
 	change(len(have.BackOff) > 0, "backoff removed", func() { want.BackOff = nil })
 	change(have.InactiveThreshold != 0, "inactive_threshold removed", func() { want.InactiveThreshold = 0 })
+	change(have.MaxRequestBatch != 0 || have.MaxRequestExpires != 0 || have.MaxRequestMaxBytes != 0, "limits of pull requests removed", func() {
+		want.MaxRequestBatch, want.MaxRequestExpires, want.MaxRequestMaxBytes = 0, 0, 0
+	})
 	change(have.AckWait != t.AckWait.Std() || len(have.BackOff) > 0, fmt.Sprintf("ack_wait %s -> %s", have.AckWait, t.AckWait), func() { want.AckWait = t.AckWait.Std() })
 	change(have.MaxAckPending != t.MaxAckPending, fmt.Sprintf("max_ack_pending %d -> %d", have.MaxAckPending, t.MaxAckPending), func() { want.MaxAckPending = t.MaxAckPending })
 	filters := have.FilterSubjects

@@ -38,9 +38,10 @@ type puller struct {
 	window    time.Time // since when released counts
 	released  uint64    // of the lease set, at the window's begin
 	reconnect uint64
-	quick     uint64    // messages taken, for between
-	alive     bool      // whether anything came since the last look
-	heard     time.Time // when that was so last
+	open      []openRequest // that make up requested, the oldest first
+	quick     uint64        // messages taken, for between
+	alive     bool          // whether anything came since the last look
+	heard     time.Time     // when that was so last
 }
 
 // pullRequest is the body of a pull request.
@@ -59,15 +60,26 @@ func newPuller(js jetstream.JetStream, stream, durable string, running int) (*pu
 		nc: js.Conn(), subject: apiPrefix(js.Options()) + "CONSUMER.MSG.NEXT." + stream + "." + durable,
 		messages: make(chan *nats.Msg, most+controlRoom), running: running, capacity: 2 * min(running, most/2), heard: time.Now(), window: time.Now(),
 	}
+	p.reconnect = p.nc.Stats().Reconnects
+	return p, p.resubscribe()
+}
+
+// resubscribe begins anew with another inbox, so that what the server still has
+// of the old requests does not come on top of the new ones.
+func (p *puller) resubscribe() error {
+	if p.sub != nil {
+		p.sub.Unsubscribe() // it fails only when the connection is closed
+	}
+	p.fulfil(p.requested)
 	// Not NewRespInbox: what arrives below that prefix can be taken for the answer
 	// to whatever request is under way.
-	p.inbox, p.reconnect = p.nc.NewInbox(), p.nc.Stats().Reconnects
+	p.inbox = p.nc.NewInbox()
 	sub, err := p.nc.ChanSubscribe(p.inbox, p.messages)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
+		return fmt.Errorf("subscribe: %w", err)
 	}
 	p.sub = sub
-	return p, nil
+	return nil
 }
 
 // apiPrefix is where the server takes requests, by the connection's options.
@@ -81,9 +93,37 @@ func apiPrefix(o jetstream.JetStreamOptions) string {
 	return jetstream.DefaultAPIPrefix
 }
 
-// close ends the subscription. What the server had sent and nobody took comes
-// back to it at once, since the inbox is gone.
-func (p *puller) close() { p.sub.Unsubscribe() } // it fails only when the connection is closed
+// drainTimeout bounds the wait for what the server had sent already.
+const drainTimeout = time.Second
+
+// close ends the subscription and hands over what the server had sent until it
+// heard of that: without a lease those would wait for ack_wait.
+func (p *puller) close(rest func(*nats.Msg)) {
+	ended := time.After(drainTimeout)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	if p.sub.Drain() != nil {
+		return // the connection is closed
+	}
+	for {
+		select {
+		case msg := <-p.messages:
+			if !isStatus(msg) {
+				rest(msg)
+			}
+			continue
+		default:
+		}
+		if !p.sub.IsValid() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		}
+	}
+}
 
 // next returns the next message. leases tells how many are held already.
 func (p *puller) next(ctx context.Context, leases *leaseSet, tick <-chan time.Time) (*nats.Msg, error) {
@@ -129,8 +169,20 @@ func (p *puller) take(msg *nats.Msg) (*nats.Msg, error) {
 	if isStatus(msg) {
 		return nil, p.status(msg)
 	}
-	p.requested = max(0, p.requested-1)
+	p.fulfil(1)
 	return msg, nil
+}
+
+// fulfil takes messages off the oldest requests, which the server serves first.
+func (p *puller) fulfil(n int) {
+	for n > 0 && len(p.open) > 0 {
+		k := min(n, p.open[0].left)
+		p.open[0].left -= k
+		p.requested -= k
+		if n -= k; p.open[0].left == 0 {
+			p.open = p.open[1:]
+		}
+	}
 }
 
 // soon is how far ahead messages are taken: those that will have started by
@@ -166,7 +218,15 @@ func (p *puller) ask(n int) error {
 		return fmt.Errorf("send pull request: %w", err)
 	}
 	p.requested += n
+	p.open = append(p.open, openRequest{left: n, until: time.Now().Add(pullExpiry + pullBeat)})
 	return nil
+}
+
+// openRequest is a pull request with what it has still to bring, and the time
+// by which the server has answered it or never will.
+type openRequest struct {
+	left  int
+	until time.Time
 }
 
 // listen looks, once a second, whether the server still answers. After a
@@ -179,8 +239,11 @@ func (p *puller) listen() error {
 		return nil
 	}
 	if n := p.nc.Stats().Reconnects; n != p.reconnect {
-		p.reconnect, p.requested, p.heard = n, 0, time.Now()
-		return nil
+		p.reconnect, p.heard = n, time.Now()
+		return p.resubscribe()
+	}
+	for len(p.open) > 0 && time.Now().After(p.open[0].until) {
+		p.fulfil(p.open[0].left) // dropped on the way, by a full queue say
 	}
 	if p.requested > 0 && time.Since(p.heard) > 2*pullBeat {
 		return errNoHeartbeat
@@ -188,12 +251,11 @@ func (p *puller) listen() error {
 	return nil
 }
 
+// isStatus tells the server's word about a request from a message, which has a
+// subject to settle it on.
 func isStatus(msg *nats.Msg) bool {
-	return len(msg.Data) == 0 && msg.Header["Status"] != nil && msg.Reply == "" || isFlow(msg)
+	return msg.Reply == "" && len(msg.Data) == 0 && msg.Header["Status"] != nil
 }
-
-// isFlow recognises a heartbeat, the one status that may carry a reply subject.
-func isFlow(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get("Status") == "100" }
 
 // status takes note of what the server says about a request.
 func (p *puller) status(msg *nats.Msg) error {
@@ -207,12 +269,14 @@ func (p *puller) status(msg *nats.Msg) error {
 		if text == "Consumer Deleted" || text == "Consumer is push based" {
 			return errConsumerGone
 		}
-		left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages"))
-		if err != nil { // of a leader that changed: it has forgotten all requests
-			left = p.requested
+		if left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages")); err == nil {
+			p.fulfil(left)
+			return nil
 		}
-		p.requested = max(0, p.requested-left)
-		return nil
+		if text == "Leadership Change" || text == "Server Shutdown" {
+			p.fulfil(p.requested) // it has forgotten all requests
+			return nil
+		}
 	}
 	return fmt.Errorf("pull request refused: %s %s", code, text)
 }
