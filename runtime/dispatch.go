@@ -70,16 +70,10 @@ func (f *Function) halves(ctx context.Context, batch []Delivery) {
 	}
 }
 
-// settled is what a delivery's handler left behind.
-type settled struct {
-	host.Outcome
-	response *host.Response
-}
-
 // invoke runs the handler once and makes its effects durable: commit first,
 // then the publishes that waited for it. err says that the invocation was taken
 // down; open is the index of the delivery that it was at, -1 for none.
-func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []settled, open int, err error) {
+func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []host.Delivery, open int, err error) {
 	messages := make([]*host.Message, len(batch))
 	for i, d := range batch {
 		messages[i] = d.Message()
@@ -105,11 +99,7 @@ func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []set
 	if err != nil {
 		return failAll(batch, err), -1, nil
 	}
-	outcomes = make([]settled, len(batch))
-	for i, d := range call.Deliveries() {
-		outcomes[i] = settled{Outcome: d.Outcome, response: d.Response}
-	}
-	return outcomes, -1, nil
+	return call.Deliveries(), -1, nil
 }
 
 // makeDurable commits the transaction and sends what waited for it.
@@ -131,25 +121,26 @@ func (f *Function) makeDurable(ctx context.Context, call *host.Call) error {
 	return nil
 }
 
-func failAll(batch []Delivery, err error) []settled {
-	outcomes := make([]settled, len(batch))
+func failAll(batch []Delivery, err error) []host.Delivery {
+	outcomes := make([]host.Delivery, len(batch))
 	for i := range outcomes {
 		outcomes[i].Outcome = host.Outcome{Disposition: host.Nak, Reason: err.Error()}
 	}
 	return outcomes
 }
 
-func (f *Function) settleAll(ctx context.Context, batch []Delivery, outcomes []settled) {
+func (f *Function) settleAll(ctx context.Context, batch []Delivery, outcomes []host.Delivery) {
 	for i, d := range batch {
-		f.settle(ctx, d, outcomes[i])
+		f.settle(ctx, d, &outcomes[i])
 	}
 }
 
 // settle tells the stream what became of one delivery.
-func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
+func (f *Function) settle(ctx context.Context, d Delivery, made *host.Delivery) {
+	o := made.Outcome
 	m := d.Message()
 	age := time.Since(m.Timestamp)
-	v := f.policy.Dispose(d.Attempt(), age, o.Outcome, rand.Float64())
+	v := f.policy.Dispose(d.Attempt(), age, o, rand.Float64())
 	if ctx.Err() != nil && o.Disposition != host.Ack && o.Disposition != host.Term {
 		// The host ended it, not the handler: it goes to another one at once.
 		v = Verdict{Action: Retry, Delay: giveBack, Error: o.Reason}
@@ -157,7 +148,7 @@ func (f *Function) settle(ctx context.Context, d Delivery, o settled) {
 	var err error
 	switch v.Action {
 	case Ack:
-		err = d.Ack(ctx, o.response)
+		err = d.Ack(ctx, made.Response)
 	case Retry:
 		err = d.Retry(ctx, v.Delay, v.Error)
 	case GiveUp:

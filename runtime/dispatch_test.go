@@ -104,7 +104,7 @@ func TestDispatch(t *testing.T) {
 		}
 	}
 	s := f.Stats
-	if s.Delivered.Load() != 3 || s.Acked.Load() != 1 || s.Naked.Load() != 1 || s.DeadLetters.Load() != 1 || s.InFlight.Load() != 0 {
+	if s.Delivered.Load() != 3 || s.Acked.Load() != 1 || s.Naked.Load() != 1 || s.DeadLetters.Load() != 1 || s.InFlight() != 0 {
 		t.Errorf("figures are wrong: %+v", s)
 	}
 }

@@ -18,7 +18,6 @@ type Stats struct {
 	Naked       atomic.Uint64
 	Termed      atomic.Uint64 // given up on
 	DeadLetters atomic.Uint64 // given up on and stored
-	InFlight    atomic.Int64  // arrived and not settled
 	Invocations atomic.Uint64
 	Unsettled   atomic.Uint64 // that the stream could not be told of
 	LogDropped  atomic.Uint64 // lines of the guest above the limit
@@ -40,9 +39,14 @@ type LastError struct {
 // NewStats returns figures that are all zero.
 func NewStats() *Stats { return &Stats{} }
 
+// InFlight is how many deliveries have arrived and are not settled.
+func (s *Stats) InFlight() int64 {
+	done := s.Acked.Load() + s.Naked.Load() + s.Termed.Load() + s.Unsettled.Load()
+	return max(0, int64(s.Delivered.Load()-done)) // what arrives in between may count too little
+}
+
 func (s *Stats) arrive(batch []Delivery) {
 	s.Delivered.Add(uint64(len(batch)))
-	s.InFlight.Add(int64(len(batch)))
 	for _, d := range batch {
 		if d.Message().NumDelivered > 1 {
 			s.Redelivered.Add(1)
@@ -56,7 +60,6 @@ func (s *Stats) invoked(took time.Duration, _ error) {
 }
 
 func (s *Stats) settled(m *host.Message, v Verdict, age time.Duration, err error) {
-	s.InFlight.Add(-1)
 	if err != nil {
 		s.Unsettled.Add(1)
 		s.fail(m, err.Error())

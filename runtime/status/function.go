@@ -115,7 +115,7 @@ func (f *Function) Figures(at Place) Figures {
 func (v *Figures) fill(s *runtime.Stats) {
 	v.Delivered, v.Redelivered = s.Delivered.Load(), s.Redelivered.Load()
 	v.Acked, v.Nak, v.Term, v.DeadLetters = s.Acked.Load(), s.Naked.Load(), s.Termed.Load(), s.DeadLetters.Load()
-	v.InFlight, v.Invocations, v.LogDropped = s.InFlight.Load(), s.Invocations.Load(), s.LogDropped.Load()
+	v.InFlight, v.Invocations, v.LogDropped = s.InFlight(), s.Invocations.Load(), s.LogDropped.Load()
 	v.HandlerP50, v.HandlerP99 = milliseconds(s.Handler.Quantile(0.5)), milliseconds(s.Handler.Quantile(0.99))
 	v.DoneP50, v.DoneP99 = milliseconds(s.Done.Quantile(0.5)), milliseconds(s.Done.Quantile(0.99))
 	if e := s.LastError(); e.Text != "" {

@@ -31,10 +31,11 @@ func (c *Consumer) work(ctx, hard context.Context, queue <-chan *delivery) {
 }
 
 func (w *crew) run(ctx, hard context.Context) {
+	batch := make([]runtime.Delivery, 0, w.consumer.config.Trigger.Batch.Max) // used again: a dispatch keeps nothing of it
 	for {
 		w.enter()
 		w.turn.Lock()
-		batch := w.next(ctx)
+		batch = w.next(ctx, batch[:0])
 		if len(batch) > 0 && w.leave() {
 			w.group.Go(func() { w.run(ctx, hard) })
 		}
@@ -65,25 +66,23 @@ func (w *crew) leave() bool {
 }
 
 // next makes a batch: the first message whenever it comes, then more until
-// there are enough or the wait is over. nil says that there will be none.
-func (w *crew) next(ctx context.Context) []runtime.Delivery {
+// there are enough or the wait is over. An empty one says that there will be none.
+func (w *crew) next(ctx context.Context, batch []runtime.Delivery) []runtime.Delivery {
 	for d := range w.queue {
 		if ctx.Err() != nil {
 			w.giveBack(d)
 			continue
 		}
-		if w.consumer.config.Trigger.Batch.Max == 1 {
-			return []runtime.Delivery{d}
+		if batch = append(batch, d); w.consumer.config.Trigger.Batch.Max == 1 {
+			return batch
 		}
-		return w.fill(ctx, d)
+		return w.fill(ctx, batch)
 	}
 	return nil
 }
 
-func (w *crew) fill(ctx context.Context, first *delivery) []runtime.Delivery {
+func (w *crew) fill(ctx context.Context, batch []runtime.Delivery) []runtime.Delivery {
 	limit := w.consumer.config.Trigger.Batch
-	batch := make([]runtime.Delivery, 1, limit.Max)
-	batch[0] = first
 	var timer <-chan time.Time
 	for len(batch) < limit.Max {
 		select {
