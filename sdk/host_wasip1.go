@@ -144,9 +144,13 @@ func abiVersion() {}
 //go:wasmexport pelton_handle
 func peltonHandle(batch, first, count uint32) int64 {
 	ctx := contextOf(context.Background(), batch)
+	settled := 0
 	msgs, err := readDeliveries(first, count)
 	if err == nil {
-		err = guardedBatch(ctx, Batch{msgs: msgs})
+		err = guardedBatch(ctx, Batch{msgs: msgs, settled: &settled})
+	}
+	if err == nil && settled == len(msgs) {
+		return 0 // there is nothing left to say about the batch
 	}
 	d, delay, reason := DispositionOf(err)
 	hostDeliveryEnd(batch, uint32(d), delay.Milliseconds(), reason)

@@ -96,7 +96,8 @@ func (m *Msg) Answered() *Answer { return m.answer }
 
 // Batch is the messages of one invocation, in the stream's order.
 type Batch struct {
-	msgs []*Msg
+	msgs    []*Msg
+	settled *int // by Each, natively nil
 }
 
 // NewBatch makes a batch, for tests.
@@ -121,6 +122,9 @@ func (b Batch) Each(ctx context.Context, f func(ctx context.Context, msg *Msg) e
 		}
 		if err := end(mctx, m, guarded(mctx, m, f)); err != nil {
 			return err
+		}
+		if b.settled != nil {
+			*b.settled++
 		}
 	}
 	return nil

@@ -100,6 +100,7 @@ func (m *linearMemory) Free() { m.b = nil }
 // newInstance instantiates a module and runs its _initialize, within ctx.
 func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
 	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel}
+	in.output.to = func(line string) { in.call.Log(0, 0, line, nil) } // a guest writes only while it is called
 	in.invocation = &invocation{Context: context.Background(), instance: in}
 	// What the guest calls while it initialises is granted nothing.
 	in.call = host.NewCall(ctx, "", &host.Grants{}, host.Limits{}, silent{}, nil)
@@ -156,14 +157,13 @@ const maxScratch = 1 << 20
 // [Grace]; then the guest is stopped.
 func (in *instance) run(c *host.Call) error {
 	in.call, in.ended, in.refuelled, in.fuel = c, time.Time{}, time.Time{}, firstFuel
-	in.output.to = func(line string) { c.Log(0, 0, line, nil) }
 	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
 	err := in.handle.CallWithStack(in.invocation, in.stack[:])
 	in.output.flush()
 	if err != nil {
 		err = in.explain(c.Ended(time.Now()), err)
 	}
-	in.call, in.output.to = nil, nil
+	in.call = nil
 	if cap(in.scratch) > maxScratch {
 		in.scratch = nil
 	}
