@@ -38,8 +38,24 @@ type Gate struct {
 	cores  *semaphore.Weighted
 }
 
+// warmUp has the WebP encoder (v1.1.0) fill its tables, which it does at its
+// first use without a lock, before any two pictures are encoded at once.
+var warmUp = sync.OnceFunc(func() {
+	for _, alpha := range []uint8{255, 100} {
+		img := image.NewRGBA(image.Rect(0, 0, 4, 4))
+		for i := range img.Pix {
+			img.Pix[i] = min(alpha, uint8(i))
+			if i%4 == 3 {
+				img.Pix[i] = alpha
+			}
+		}
+		encode(img, host.Target{Format: "webp"}) // for its side effect
+	}
+})
+
 // NewGate makes the gate of a host.
 func NewGate() *Gate {
+	warmUp()
 	return &Gate{pixels: semaphore.NewWeighted(PixelsInFlight), cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 }
 
