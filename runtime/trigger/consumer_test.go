@@ -373,9 +373,9 @@ func TestDeliverPolicies(t *testing.T) {
 	for i := range 5 {
 		r.publish("a.x", fmt.Sprint(i))
 	}
-	// The first message of a second after the others.
-	time.Sleep(1100 * time.Millisecond) // RFC 3339 without fractions: let the second pass
-	at := time.Now().UTC().Truncate(time.Second)
+	// A start in RFC 3339 without fractions: the second after the first messages.
+	at := time.Now().UTC().Truncate(time.Second).Add(time.Second)
+	until(t, "the next second", 2*time.Second, func() bool { return time.Now().After(at) })
 	for i := 5; i < 8; i++ {
 		r.publish("a.x", fmt.Sprint(i))
 	}
