@@ -24,9 +24,8 @@ const (
 
 // The states of a function, worst first.
 const (
-	StateFailing  = "failing"
-	StateDegraded = "degraded"
-	StateOK       = "ok"
+	StateFailing = "failing"
+	StateOK      = "ok"
 )
 
 // Place names a host.

@@ -7,7 +7,7 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 	r := newReader(s.payload, s.at)
 	n := r.count(MaxTypes, "bodies")
 	if int(n) != len(m.functions) && r.err == nil {
-		return nil, errBodies
+		return nil, fmt.Errorf("%w: %d function bodies for %d functions", ErrMalformed, n, len(m.functions))
 	}
 	out := make([]byte, 0, len(s.payload)+len(s.payload)/8)
 	out = appendU32(out, n)

@@ -1,7 +1,5 @@
 package wasm
 
-import "fmt"
-
 // The import that Meter adds: refuel() -> i64 is called when the fuel is used up
 // and returns the new amount, or does not return.
 const (
@@ -407,5 +405,3 @@ func (m *meter) shiftNames(r *reader) []byte {
 	}
 	return out
 }
-
-var errBodies = fmt.Errorf("%w: the function and code sections differ in length", ErrMalformed)
