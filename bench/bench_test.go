@@ -106,10 +106,15 @@ func (r *rig) prepare(dir, name, extra string, durable string, grants *host.Gran
 	if most == 0 {
 		most = 2
 	}
-	pool, err := engine.NewPool(context.Background(), module, engine.Settings{Max: min(most, m.Concurrency), Memory: int64(m.Limits.Memory), Env: m.Config})
+	atOnce := min(most, m.Concurrency)
+	pool, err := engine.NewPool(module, engine.Settings{Max: atOnce, Memory: int64(m.Limits.Memory), Env: m.Config, Shared: m.WriteDatabase() == "" && m.Triggers[0].Batch.Max == 1})
 	must(r.b, err)
+	must(r.b, pool.Try(context.Background()))
+	if pool.Shared() {
+		atOnce = m.Concurrency
+	}
 	p := &prepared{f: runtime.New(m, "", pool, grants, zerolog.New(io.Discard)), leases: trigger.NewLeases()}
-	p.consumer = trigger.NewConsumer(trigger.ConsumerConfig{JS: r.js, Function: name, Trigger: m.Triggers[0], Concurrency: min(most, m.Concurrency), Dispatcher: p.f,
+	p.consumer = trigger.NewConsumer(trigger.ConsumerConfig{JS: r.js, Function: name, Trigger: m.Triggers[0], Concurrency: atOnce, Dispatcher: p.f,
 		DeadLetters: &trigger.DeadLetters{JS: r.js, Config: m.DeadLetter, Function: name}, Leases: p.leases, Log: zerolog.New(io.Discard)})
 	p.close = func() { pool.Close(); module.Close(context.Background()) }
 	return p
@@ -293,7 +298,7 @@ func openPool(b *testing.B, config engine.Config) (*engine.Pool, func()) {
 	must(b, err)
 	module, err := e.Compile(ctx, wasm, m)
 	must(b, err)
-	pool, err := engine.NewPool(ctx, module, engine.Settings{Max: 1, Memory: 64 << 20})
+	pool, err := engine.NewPool(module, engine.Settings{Max: 1, Memory: 64 << 20, Shared: true})
 	must(b, err)
 	return pool, func() { pool.Close(); e.Close(ctx) }
 }
@@ -338,8 +343,9 @@ func BenchmarkStart(b *testing.B) {
 	var instantiate []time.Duration
 	for range 20 {
 		start := time.Now()
-		pool, err := engine.NewPool(ctx, module, engine.Settings{Max: 1, Memory: 64 << 20})
+		pool, err := engine.NewPool(module, engine.Settings{Max: 1, Memory: 64 << 20})
 		must(b, err)
+		must(b, pool.Try(ctx))
 		instantiate = append(instantiate, time.Since(start))
 		pool.Close()
 	}

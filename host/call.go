@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// BatchID is the id of the batch as a whole; deliveries count up from it.
+// BatchID is the id of the batch as a whole, and deliveries count up from it,
+// unless Number says otherwise.
 const BatchID uint32 = 1
 
 // MaxReason bounds the text of an outcome, in bytes; what is longer is cut.
@@ -22,6 +23,8 @@ type Limits struct {
 	Response     int64
 	Blob         int64
 	Tickets      int
+	HostCalls    uint64        // 0 is no limit
+	CPU          time.Duration // 0 is no limit
 }
 
 // Logger takes the log records of a guest. m is nil when the guest did not say
@@ -46,6 +49,11 @@ type Delivery struct {
 type Call struct {
 	Function string
 	Epoch    string // of a replay; "" for live traffic
+	// Company is how many deliveries may share an instance with this one, itself
+	// counted, after an instance went down under them; 0 is no bound.
+	Company int
+	// Usage is what the invocation cost, once it has ended.
+	Usage Usage
 
 	outer    context.Context // the host's
 	ctx      context.Context // the invocation's, made when something asks for it
@@ -55,6 +63,8 @@ type Call struct {
 	limits   Limits
 	log      Logger
 
+	batchID    uint32 // the guest's id of the batch, 0 when it has none
+	firstID    uint32 // and of the first delivery
 	deliveries []Delivery
 	batch      Delivery // what the batch as a whole said and published
 	open       uint32   // the delivery between begin and end
@@ -65,10 +75,17 @@ type Call struct {
 	timedOut   error // the cause of the context's end at the timeout
 
 	publishes, requests int
-	lastError           string
-	result              []byte
+	movable             bool          // the deadline moves, so no timer can keep it
+	finished            func(*Ticket) // told of each operation that has finished
 
 	tables
+}
+
+// Usage is what an invocation cost.
+type Usage struct {
+	Guest     time.Duration // wall time inside the guest, waits for operations not counted
+	Fuel      uint64        // of the metering, rounded up to whole refills
+	HostCalls uint64
 }
 
 // tables holds what operations beside the guest's thread touch too.
@@ -77,8 +94,7 @@ type tables struct {
 	buffers     map[int32][]byte
 	bufferBytes int64
 	nextBuffer  int32
-	tickets     map[int32]*Ticket
-	nextTicket  int32
+	tickets     map[*Ticket]struct{} // not collected
 	running     sync.WaitGroup
 }
 
@@ -86,7 +102,7 @@ type tables struct {
 // cannot wait any longer; the invocation's own time begins with StartClock.
 // Close must be called.
 func NewCall(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, messages []*Message) *Call {
-	c := &Call{Function: function, grants: grants, limits: limits, log: log, outer: ctx}
+	c := &Call{Function: function, grants: grants, limits: limits, log: log, outer: ctx, batchID: BatchID, firstID: BatchID + 1}
 	c.deliveries = make([]Delivery, len(messages))
 	for i, m := range messages {
 		c.deliveries[i].Message = m
@@ -101,11 +117,26 @@ func (c *Call) Context() context.Context {
 	case c.ctx != nil:
 	case c.deadline.IsZero():
 		return c.outer // the clock has not begun
+	case c.movable:
+		ctx, cancel := context.WithCancelCause(c.outer)
+		c.ctx, c.cancel = ctx, func() { cancel(c.timedOut) }
 	default:
 		c.ctx, c.cancel = context.WithDeadlineCause(c.outer, c.deadline, c.timedOut)
 	}
 	return c.ctx
 }
+
+// Outer is the context of whoever made the call: it ends when the host cannot
+// wait any longer.
+func (c *Call) Outer() context.Context { return c.outer }
+
+// Number sets the ids that the guest knows the batch and its first delivery by;
+// batch 0 is none. Whoever runs the guest calls it, before it runs.
+func (c *Call) Number(batch, first uint32) { c.batchID, c.firstID = batch, first }
+
+// OnFinish sets what is told of each operation that has finished, from a
+// goroutine of its own. Whoever runs the guest calls it, before it runs.
+func (c *Call) OnFinish(f func(*Ticket)) { c.finished = f }
 
 // Ended returns why the invocation's time is over, nil while it is not. It is
 // cheap, and good from one goroutine.
@@ -131,17 +162,58 @@ func (c *Call) StartClock() {
 	}
 }
 
-// Deliveries returns the deliveries in order; the guest's id of the first is
-// BatchID+1.
+// StartMovableClock begins the handler's time where others share its instance:
+// whoever runs the guest puts the deadline off by what they take of it, and
+// calls Expire when it has passed.
+func (c *Call) StartMovableClock() {
+	c.StartClock()
+	c.movable = true
+}
+
+// Postpone puts the deadline off.
+func (c *Call) Postpone(d time.Duration) {
+	if !c.deadline.IsZero() {
+		c.deadline = c.deadline.Add(d)
+	}
+}
+
+// Deadline is when the handler's time is over; zero is never.
+func (c *Call) Deadline() time.Time { return c.deadline }
+
+// Expire ends the context of an invocation whose clock is movable.
+func (c *Call) Expire() {
+	if c.Context(); c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// CountCall counts a call of the guest, and refuses to count on above the limit.
+func (c *Call) CountCall() error {
+	c.Usage.HostCalls++
+	if c.limits.HostCalls > 0 && c.Usage.HostCalls > c.limits.HostCalls {
+		return Errorf(Limit, "limits.host_calls of %d is reached", c.limits.HostCalls)
+	}
+	return nil
+}
+
+// Spend refuses guest time above the limit.
+func (c *Call) Spend(guest time.Duration) error {
+	if c.limits.CPU > 0 && guest > c.limits.CPU {
+		return Errorf(Limit, "limits.cpu of %s is reached", c.limits.CPU)
+	}
+	return nil
+}
+
+// Deliveries returns the deliveries in order.
 func (c *Call) Deliveries() []Delivery { return c.deliveries }
 
 // Delivery returns a delivery by the guest's id, the batch itself for BatchID
 // and nil for an id that is not this invocation's.
 func (c *Call) Delivery(id uint32) *Delivery {
-	if id == BatchID {
+	if id == c.batchID && id != 0 {
 		return &c.batch
 	}
-	if i := int64(id) - int64(BatchID) - 1; i >= 0 && i < int64(len(c.deliveries)) {
+	if i := int64(id) - int64(c.firstID); i >= 0 && i < int64(len(c.deliveries)) {
 		return &c.deliveries[i]
 	}
 	return nil
@@ -149,7 +221,12 @@ func (c *Call) Delivery(id uint32) *Delivery {
 
 // Open returns the index of the delivery that the handler has begun and not
 // ended, -1 when there is none.
-func (c *Call) Open() int { return int(c.open) - int(BatchID) - 1 }
+func (c *Call) Open() int {
+	if c.open == 0 {
+		return -1
+	}
+	return int(c.open - c.firstID)
+}
 
 // Start opens the transaction when the function has a write grant. It waits
 // for the writer as long as the invocation may run.
@@ -169,7 +246,7 @@ func (c *Call) Start() error {
 func (c *Call) Begin(id uint32) error {
 	d := c.Delivery(id)
 	switch {
-	case d == nil || id == BatchID:
+	case d == nil || d == &c.batch:
 		return Errorf(Invalid, "delivery %d is not in this batch", id)
 	case d.Outcome.Disposition != Unsettled:
 		return Errorf(Invalid, "delivery %d has ended", id)
@@ -200,7 +277,7 @@ func (c *Call) End(id uint32, o Outcome) error {
 		d.publishes = nil
 	}
 	d.Outcome = o
-	if id == BatchID {
+	if d == &c.batch {
 		return nil
 	}
 	wasOpen := c.open == id
@@ -308,21 +385,3 @@ func (c *Call) Log(id uint32, level int, text string, attrs [][2]string) {
 	}
 	c.log.Log(m, level, text, attrs)
 }
-
-// Fail keeps the text of an error for the guest and returns its Errno.
-func (c *Call) Fail(err error) Errno {
-	c.lastError = err.Error()
-	if len(c.lastError) > MaxReason {
-		c.lastError = c.lastError[:MaxReason]
-	}
-	return ErrnoOf(err)
-}
-
-// LastError is the text of the guest's last refusal.
-func (c *Call) LastError() string { return c.lastError }
-
-// Keep keeps an answer that did not fit the guest's buffer, until the next one.
-func (c *Call) Keep(result []byte) { c.result = result }
-
-// Kept returns the answer that was kept last.
-func (c *Call) Kept() []byte { return c.result }

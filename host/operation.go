@@ -80,38 +80,38 @@ func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, erro
 }
 
 // QueryStart is Query beside the guest, for databases granted for reading.
-func (c *Call) QueryStart(id uint32, database, query string, args []any) (int32, error) {
+func (c *Call) QueryStart(id uint32, database, query string, args []any) (*Ticket, error) {
 	if database == c.grants.Write && c.tx != nil {
 		rows, err := c.Query(id, database, query, args)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		return c.finished(rows)
+		return c.answered(rows)
 	}
 	if _, err := c.named(id); err != nil {
-		return 0, err
+		return nil, err
 	}
 	db := c.grants.Databases[database]
 	if db == nil {
-		return 0, Errorf(Denied, "database %q is not granted", database)
+		return nil, Errorf(Denied, "database %q is not granted", database)
 	}
 	return c.start(func(ctx context.Context) (any, error) { return db.Query(ctx, query, args, c.limits.Rows) })
 }
 
 // HTTPStart sends a request whose body is a buffer.
-func (c *Call) HTTPStart(id uint32, r *Request, body int32) (int32, error) {
+func (c *Call) HTTPStart(id uint32, r *Request, body int32) (*Ticket, error) {
 	if _, err := c.named(id); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if c.grants.HTTP == nil {
-		return 0, Errorf(Denied, "http is not granted")
+		return nil, Errorf(Denied, "http is not granted")
 	}
 	if c.requests++; c.requests > c.limits.HTTPRequests {
-		return 0, Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
+		return nil, Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
 	}
 	b, err := c.Buffer(body)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	r.Body = b
 	return c.start(func(ctx context.Context) (any, error) {
@@ -142,26 +142,26 @@ func (c *Call) blobs(id uint32, store string) (Blobs, error) {
 }
 
 // BlobPutStart stores a buffer under a key.
-func (c *Call) BlobPutStart(id uint32, store, key, contentType string, body int32) (int32, error) {
+func (c *Call) BlobPutStart(id uint32, store, key, contentType string, body int32) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	b, err := c.Buffer(body)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if int64(len(b)) > c.limits.Blob {
-		return 0, Errorf(TooLarge, "blob %q has %d bytes, limits.blob is %d", key, len(b), c.limits.Blob)
+		return nil, Errorf(TooLarge, "blob %q has %d bytes, limits.blob is %d", key, len(b), c.limits.Blob)
 	}
 	return c.start(func(ctx context.Context) (any, error) { return nil, blobs.Put(ctx, key, contentType, b) })
 }
 
 // BlobGetStart reads a blob into a buffer.
-func (c *Call) BlobGetStart(id uint32, store, key string) (int32, error) {
+func (c *Call) BlobGetStart(id uint32, store, key string) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) {
 		blob, err := blobs.Get(ctx, key, c.limits.Blob)
@@ -174,46 +174,46 @@ func (c *Call) BlobGetStart(id uint32, store, key string) (int32, error) {
 }
 
 // BlobDeleteStart removes a blob.
-func (c *Call) BlobDeleteStart(id uint32, store, key string) (int32, error) {
+func (c *Call) BlobDeleteStart(id uint32, store, key string) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) { return nil, blobs.Delete(ctx, key) })
 }
 
 // BlobListStart lists blobs by prefix.
-func (c *Call) BlobListStart(id uint32, store, prefix, after string, limit int) (int32, error) {
+func (c *Call) BlobListStart(id uint32, store, prefix, after string, limit int) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) { return blobs.List(ctx, prefix, after, limit) })
 }
 
 // KVStart runs an operation on a bucket.
-func (c *Call) KVStart(id uint32, bucket string, op func(ctx context.Context, kv KV) (any, error)) (int32, error) {
+func (c *Call) KVStart(id uint32, bucket string, op func(ctx context.Context, kv KV) (any, error)) (*Ticket, error) {
 	if _, err := c.named(id); err != nil {
-		return 0, err
+		return nil, err
 	}
 	kv := c.grants.KV[bucket]
 	if kv == nil {
-		return 0, Errorf(Denied, "kv bucket %q is not granted", bucket)
+		return nil, Errorf(Denied, "kv bucket %q is not granted", bucket)
 	}
 	return c.start(func(ctx context.Context) (any, error) { return op(ctx, kv) })
 }
 
 // ImageStart renders a buffer into pictures.
-func (c *Call) ImageStart(id uint32, source int32, targets []Target) (int32, error) {
+func (c *Call) ImageStart(id uint32, source int32, targets []Target) (*Ticket, error) {
 	if _, err := c.named(id); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if c.grants.Images == nil {
-		return 0, Errorf(Denied, "image is not granted")
+		return nil, Errorf(Denied, "image is not granted")
 	}
 	b, err := c.Buffer(source)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) { return c.render(ctx, b, targets) })
 }
@@ -237,22 +237,22 @@ func (c *Call) render(ctx context.Context, b []byte, targets []Target) (*ImageAn
 // PublishStart publishes a message. In a transaction it is sent after the
 // commit, and dropped with the delivery's other effects; its ticket is finished
 // at once. key, when not empty, takes the place of the content in the message id.
-func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (int32, error) {
+func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (*Ticket, error) {
 	d, err := c.named(id)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if c.grants.Publish == nil {
-		return 0, Errorf(Denied, "publish is not granted")
+		return nil, Errorf(Denied, "publish is not granted")
 	}
 	if c.publishes++; c.publishes > c.limits.Publishes {
-		return 0, Errorf(Limit, "limits.publishes of %d is reached", c.limits.Publishes)
+		return nil, Errorf(Limit, "limits.publishes of %d is reached", c.limits.Publishes)
 	}
 	if int64(len(m.Data)) > c.limits.PublishSize {
-		return 0, Errorf(TooLarge, "the message has %d bytes, limits.publish_size is %d", len(m.Data), c.limits.PublishSize)
+		return nil, Errorf(TooLarge, "the message has %d bytes, limits.publish_size is %d", len(m.Data), c.limits.PublishSize)
 	}
 	if err := c.grants.Publish.Check(c.Context(), m); err != nil {
-		return 0, err
+		return nil, err
 	}
 	m.MsgID = c.msgID(d, m, key)
 	if c.tx != nil {
@@ -262,11 +262,11 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (int32, error) {
 }
 
 // publishLater keeps a message for after the commit; it counts as a buffer.
-func (c *Call) publishLater(d *Delivery, m *Outgoing) (int32, error) {
+func (c *Call) publishLater(d *Delivery, m *Outgoing) (*Ticket, error) {
 	if err := c.charge(len(m.Data)); err != nil {
-		return 0, err
+		return nil, err
 	}
-	ticket, err := c.finished(PubAck{})
+	ticket, err := c.answered(PubAck{})
 	if err == nil {
 		d.publishes = append(d.publishes, m)
 	}

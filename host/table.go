@@ -4,6 +4,12 @@ import "context"
 
 // Ticket is one operation that a guest started and has not collected.
 type Ticket struct {
+	// Number is the guest's, and Owner an id of the call that it knows; whoever
+	// runs the guest sets and reads them, on the guest's thread.
+	Number int32
+	Owner  uint32
+	Call   *Call
+
 	done   chan struct{}
 	cancel context.CancelFunc
 	value  any
@@ -17,24 +23,22 @@ func (t *Ticket) Done() <-chan struct{} { return t.done }
 func (t *Ticket) Value() (any, error) { return t.value, t.err }
 
 // Cancel ends the operation's context.
-func (t *Ticket) Cancel() { t.cancel() }
+func (t *Ticket) Cancel() {
+	if t.cancel != nil {
+		t.cancel()
+	}
+}
 
 // start runs an operation beside the guest and returns its ticket.
-func (c *Call) start(op func(ctx context.Context) (any, error)) (int32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.tickets) >= c.limits.Tickets {
-		return 0, Errorf(Limit, "%d operations are in flight, limits.tickets is %d", len(c.tickets), c.limits.Tickets)
-	}
-	if c.tickets == nil {
-		c.tickets = map[int32]*Ticket{}
+func (c *Call) start(op func(ctx context.Context) (any, error)) (*Ticket, error) {
+	t, err := c.issue()
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(c.Context())
-	t := &Ticket{done: make(chan struct{}), cancel: cancel}
-	c.nextTicket++
-	c.tickets[c.nextTicket] = t
+	t.cancel = cancel
 	c.running.Go(func() {
-		defer close(t.done)
+		defer t.finish()
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil { // a decoder that stumbles over its input, say
@@ -43,35 +47,65 @@ func (c *Call) start(op func(ctx context.Context) (any, error)) (int32, error) {
 		}()
 		t.value, t.err = op(ctx)
 	})
-	return c.nextTicket, nil
+	return t, nil
 }
 
-// finished returns a ticket for an answer that is there already.
-func (c *Call) finished(value any) (int32, error) {
-	return c.start(func(context.Context) (any, error) { return value, nil })
+// answered returns a ticket for an answer that is there already.
+func (c *Call) answered(value any) (*Ticket, error) {
+	t, err := c.issue()
+	if err != nil {
+		return nil, err
+	}
+	t.value = value
+	t.finish()
+	return t, nil
 }
 
-// Ticket returns a ticket that the guest holds, nil for any other number.
-func (c *Call) Ticket(n int32) *Ticket {
+// issue makes a ticket, if the invocation may have one more.
+func (c *Call) issue() (*Ticket, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tickets[n]
+	if len(c.tickets) >= c.limits.Tickets {
+		return nil, Errorf(Limit, "%d operations are in flight, limits.tickets is %d", len(c.tickets), c.limits.Tickets)
+	}
+	if c.tickets == nil {
+		c.tickets = map[*Ticket]struct{}{}
+	}
+	t := &Ticket{Call: c, done: make(chan struct{})}
+	c.tickets[t] = struct{}{}
+	return t, nil
+}
+
+func (t *Ticket) finish() {
+	close(t.done)
+	if t.Call.finished != nil {
+		t.Call.finished(t)
+	}
 }
 
 // cancelTickets ends the operations that nobody waits for any more.
 func (c *Call) cancelTickets() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.tickets {
-		t.cancel()
+	for t := range c.tickets {
+		t.Cancel()
 	}
 }
 
 // Collect forgets a ticket whose answer the guest has taken.
-func (c *Call) Collect(n int32) {
+func (c *Call) Collect(t *Ticket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.tickets, n)
+	delete(c.tickets, t)
+}
+
+// EachTicket calls f for every ticket that is not collected.
+func (c *Call) EachTicket(f func(*Ticket)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.tickets {
+		f(t)
+	}
 }
 
 // AddBuffer puts bytes into the invocation's table and returns their handle.

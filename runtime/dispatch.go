@@ -43,7 +43,10 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 // settled: the delivery that was open runs alone next, the others again in
 // halves, so that only one that fails alone is charged.
 func (f *Function) process(ctx context.Context, batch []Delivery) {
-	outcomes, open, err := f.invoke(ctx, batch)
+	outcomes, open, err := f.invoke(ctx, batch, 0)
+	for crowded := (*Crowded)(nil); ctx.Err() == nil && errors.As(err, &crowded); {
+		outcomes, open, err = f.invoke(ctx, batch, crowded.Company)
+	}
 	if err == nil {
 		f.settleAll(ctx, batch, outcomes)
 		return
@@ -73,20 +76,21 @@ func (f *Function) halves(ctx context.Context, batch []Delivery) {
 // invoke runs the handler once and makes its effects durable: commit first,
 // then the publishes that waited for it. err says that the invocation was taken
 // down; open is the index of the delivery that it was at, -1 for none.
-func (f *Function) invoke(ctx context.Context, batch []Delivery) (outcomes []host.Delivery, open int, err error) {
+func (f *Function) invoke(ctx context.Context, batch []Delivery, company int) (outcomes []host.Delivery, open int, err error) {
 	messages := make([]*host.Message, len(batch))
 	for i, d := range batch {
 		messages[i] = d.Message()
 	}
 	call := host.NewCall(ctx, f.Manifest.Name, f.grants, f.limits, f.guest, messages)
 	defer call.Close()
+	call.Company = company
 	call.SetTimeout(f.Manifest.Timeout.Std(), errTimeout)
 	if err := call.Start(); err != nil {
 		return failAll(batch, err), -1, nil
 	}
 	start := time.Now()
 	err = f.invoker.Invoke(call)
-	f.Stats.invoked(time.Since(start), err)
+	f.Stats.invoked(time.Since(start), call.Usage)
 	if err != nil {
 		return nil, call.Open(), err
 	}

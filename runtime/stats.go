@@ -20,6 +20,9 @@ type Stats struct {
 	DeadLetters atomic.Uint64 // given up on and stored
 	Invocations atomic.Uint64
 	Unsettled   atomic.Uint64 // that the stream could not be told of
+	GuestTime   atomic.Int64  // nanoseconds inside the guest, waits not counted
+	Fuel        atomic.Uint64 // of the metering, rounded up to refills
+	HostCalls   atomic.Uint64
 	LogDropped  atomic.Uint64 // lines of the guest above the limit
 
 	Handler Histogram // of invocations
@@ -54,8 +57,11 @@ func (s *Stats) arrive(batch []Delivery) {
 	}
 }
 
-func (s *Stats) invoked(took time.Duration, _ error) {
+func (s *Stats) invoked(took time.Duration, u host.Usage) {
 	s.Invocations.Add(1)
+	s.GuestTime.Add(int64(u.Guest))
+	s.Fuel.Add(u.Fuel)
+	s.HostCalls.Add(u.HostCalls)
 	s.Handler.Add(took)
 }
 

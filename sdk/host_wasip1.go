@@ -32,8 +32,14 @@ func hostLastError(buf unsafe.Pointer, capacity uint32) int32
 //go:wasmimport pelton result
 func hostResult(buf unsafe.Pointer, capacity uint32) int32
 
-//go:wasmimport pelton op_wait
-func hostOpWait(ticket int32, buf unsafe.Pointer, capacity uint32) int32
+//go:wasmimport pelton op_result
+func hostOpResult(ticket int32, buf unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport pelton op_cancel
+func hostOpCancel(ticket int32) int32
+
+//go:wasmimport pelton ready
+func hostReady(buf unsafe.Pointer, capacity uint32) int32
 
 //go:wasmimport pelton buffer_new
 func hostBufferNew(id uint32, data unsafe.Pointer, size uint32) int32
@@ -89,13 +95,29 @@ func hostPublishStart(id uint32, req unsafe.Pointer, size uint32) int32
 //go:wasmimport pelton image_start
 func hostImageStart(id uint32, req unsafe.Pointer, size uint32, source int32) int32
 
-// scratch takes the host's answers; they are decoded, which copies, before the
-// next call. request is where frames are built. A guest has one thread, and a
-// goroutine is not exchanged for another between a call and its decoding.
+// scratch takes the host's answers and request is where frames are built. Whoever
+// uses one takes it out and puts it back: an allocation may let another goroutine
+// run.
 var (
 	scratch = make([]byte, 16<<10)
 	request = make(frame, 0, 16<<10)
 )
+
+func takeScratch() []byte {
+	b := scratch
+	scratch = nil
+	if b == nil {
+		b = make([]byte, 16<<10)
+	}
+	return b
+}
+
+// newRequest begins a frame.
+func newRequest() frame {
+	f := request
+	request = nil
+	return f[:0]
+}
 
 func at(b []byte) (unsafe.Pointer, uint32) {
 	return unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b))
@@ -108,28 +130,60 @@ func refusal(n int32) error {
 	return &HostError{Errno: Errno(-n), Text: string(text[:min(int(max(size, 0)), len(text))])}
 }
 
-// answer returns the n bytes of an answer: in scratch if they fit there,
-// otherwise taken with again.
-func answer(n int32, again func(buf unsafe.Pointer, capacity uint32) int32) (reader, error) {
+// answer returns the answer of a call that wrote n bytes to buf: if it did not
+// fit there, it is taken with again. release gives the memory back when it has
+// been decoded.
+func answer(buf []byte, n int32, again func(buf unsafe.Pointer, capacity uint32) int32) (reader, error) {
+	if n >= 0 && int(n) > len(buf) {
+		buf = make([]byte, n)
+		n = again(at(buf))
+	}
 	if n < 0 {
-		return reader{}, refusal(n)
+		err := refusal(n)
+		scratch = buf
+		return reader{}, err
 	}
-	if int(n) > len(scratch) {
-		scratch = make([]byte, n)
-		if m := again(at(scratch)); m < 0 {
-			return reader{}, refusal(m)
-		}
-	}
-	return reader{b: scratch[:n]}, nil
+	return reader{b: buf[:n], whole: buf}, nil
 }
 
-// wait blocks until an operation has finished and returns its answer.
-func wait(ticket int32) (reader, error) {
+// release gives the memory of an answer back, which has been decoded.
+func (r *reader) release() {
+	if r.whole != nil {
+		scratch, r.whole = r.whole, nil
+	}
+}
+
+// wait parks the goroutine until an operation has finished and returns its
+// answer. When ctx ends the operation is cancelled.
+func wait(ctx context.Context, ticket int32) (reader, error) {
 	if ticket < 0 {
 		return reader{}, refusal(ticket)
 	}
-	take := func(buf unsafe.Pointer, capacity uint32) int32 { return hostOpWait(ticket, buf, capacity) }
-	return answer(take(at(scratch)), take)
+	defer cancelWith(ctx, ticket)()
+	park(ticket)
+	buf := takeScratch()
+	take := func(buf unsafe.Pointer, capacity uint32) int32 { return hostOpResult(ticket, buf, capacity) }
+	return answer(buf, take(at(buf)), take)
+}
+
+// cancelWith cancels an operation when ctx ends. The host does that itself for
+// the contexts that handlers are given; for one derived from them it must be told.
+func cancelWith(ctx context.Context, ticket int32) (stop func() bool) {
+	if _, ours := root(ctx).(*taskContext); ours {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { hostOpCancel(ticket) })
+}
+
+// root looks through the contexts that only carry an id.
+func root(ctx context.Context) context.Context {
+	for {
+		c, ok := ctx.(*idContext)
+		if !ok {
+			return ctx
+		}
+		ctx = c.Context
+	}
 }
 
 // sent keeps the frame's memory for the next one.
@@ -138,40 +192,16 @@ func sent(f frame) (unsafe.Pointer, uint32) {
 	return at(f)
 }
 
-//go:wasmexport pelton_abi_1
-func abiVersion() {}
-
-//go:wasmexport pelton_handle
-func peltonHandle(batch, first, count uint32) int64 {
-	ctx := contextOf(context.Background(), batch)
-	settled := 0
-	msgs, err := readDeliveries(first, count)
-	if err == nil {
-		err = guardedBatch(ctx, Batch{msgs: msgs, settled: &settled})
-	}
-	if err == nil && settled == len(msgs) {
-		return 0 // there is nothing left to say about the batch
-	}
-	d, delay, reason := DispositionOf(err)
-	hostDeliveryEnd(batch, uint32(d), delay.Milliseconds(), reason)
-	return 0
-}
-
-func guardedBatch(ctx context.Context, b Batch) error {
-	if handler == nil {
-		return &HostError{Errno: ErrInvalid, Text: "the function registered no handler: call sdk.Handle in init"}
-	}
-	return guarded(ctx, nil, func(ctx context.Context, _ *Msg) error { return handler(ctx, b) })
-}
-
 func readDeliveries(first, count uint32) ([]*Msg, error) {
 	read := func(buf unsafe.Pointer, capacity uint32) int32 { return hostDeliveryRead(first, count, buf, capacity) }
-	r, err := answer(read(at(scratch)), read)
+	buf := takeScratch()
+	whole, err := answer(buf, read(at(buf)), read)
 	if err != nil {
 		return nil, err
 	}
 	// One copy for the whole batch: texts and bodies are views of it.
-	r = reader{b: append([]byte{}, r.b...), view: true}
+	r := reader{b: append([]byte{}, whole.b...), view: true}
+	whole.release()
 	store := make([]Msg, r.u32())
 	msgs := make([]*Msg, len(store))
 	for i := range msgs {
@@ -202,7 +232,7 @@ func end(_ context.Context, m *Msg, err error) error {
 }
 
 func (m *Msg) respond(a *Answer) error {
-	buf, size := sent(request.str(a.Code).str(a.Text).blob(a.Data))
+	buf, size := sent(newRequest().str(a.Code).str(a.Text).blob(a.Data))
 	if n := hostRespond(m.id, buf, size); n < 0 {
 		return refusal(n)
 	}
@@ -210,12 +240,13 @@ func (m *Msg) respond(a *Answer) error {
 }
 
 func logRecord(ctx context.Context, level int, text string, attrs [][2]string) {
-	f := request.str(text).u32(uint32(len(attrs)))
+	f := newRequest().str(text).u32(uint32(len(attrs)))
 	for _, a := range attrs {
 		f = f.str(a[0]).str(a[1])
 	}
+	id := deliveryOf(ctx)
 	buf, size := sent(f)
-	hostLog(deliveryOf(ctx), int32(level), buf, size)
+	hostLog(id, int32(level), buf, size)
 }
 
 func newBuffer(ctx context.Context, data []byte) (Buffer, error) {
@@ -249,7 +280,7 @@ func (r *reader) buffer(id uint32) Buffer {
 }
 
 func sqlFrame(db, query string, args []any) (frame, error) {
-	f, ok := request.str(db).str(query).values(args)
+	f, ok := newRequest().str(db).str(query).values(args)
 	if !ok {
 		return nil, errArguments
 	}
@@ -261,12 +292,14 @@ func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
+	id, to := deliveryOf(ctx), takeScratch()
 	req, size := sent(f)
-	buf, capacity := at(scratch)
-	r, err := answer(hostSQLExec(deliveryOf(ctx), req, size, buf, capacity), hostResult)
+	buf, capacity := at(to)
+	r, err := answer(to, hostSQLExec(id, req, size, buf, capacity), hostResult)
 	if err != nil {
 		return Result{}, err
 	}
+	defer r.release()
 	return Result{LastInsertID: int64(r.u64()), RowsAffected: int64(r.u64())}, nil
 }
 
@@ -275,12 +308,14 @@ func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) 
 	if err != nil {
 		return nil, err
 	}
+	id, to := deliveryOf(ctx), takeScratch()
 	req, size := sent(f)
-	buf, capacity := at(scratch)
-	r, err := answer(hostSQLQuery(deliveryOf(ctx), req, size, buf, capacity), hostResult)
+	buf, capacity := at(to)
+	r, err := answer(to, hostSQLQuery(id, req, size, buf, capacity), hostResult)
 	if err != nil {
 		return nil, err
 	}
+	defer r.release()
 	rows := &Rows{columns: make([]string, r.u32())}
 	for i := range rows.columns {
 		rows.columns[i] = r.str()
@@ -302,17 +337,20 @@ func fetch(ctx context.Context, q *Request) (*Response, error) {
 		}
 		defer body.Close()
 	}
-	buf, size := sent(request.str(q.Method).str(q.URL).pairs(q.Header))
-	r, err := wait(hostHTTPStart(id, buf, size, body.handle))
+	buf, size := sent(newRequest().str(q.Method).str(q.URL).pairs(q.Header))
+	r, err := wait(ctx, hostHTTPStart(id, buf, size, body.handle))
 	if err != nil {
 		return nil, err
 	}
+	defer r.release()
 	return &Response{Status: int(r.u32()), Header: r.pairs(), Body: r.buffer(id)}, nil
 }
 
 func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {
-	buf, size := sent(request.str(store).str(key).str(contentType))
-	_, err := wait(hostBlobPutStart(deliveryOf(ctx), buf, size, body.handle))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(store).str(key).str(contentType))
+	r, err := wait(ctx, hostBlobPutStart(id, buf, size, body.handle))
+	r.release()
 	return err
 }
 
@@ -322,26 +360,31 @@ func (r *reader) blobInfo() BlobInfo {
 
 func blobGet(ctx context.Context, store, key string) (BlobInfo, Buffer, error) {
 	id := deliveryOf(ctx)
-	buf, size := sent(request.str(store).str(key))
-	r, err := wait(hostBlobGetStart(id, buf, size))
+	buf, size := sent(newRequest().str(store).str(key))
+	r, err := wait(ctx, hostBlobGetStart(id, buf, size))
 	if err != nil {
 		return BlobInfo{}, Buffer{}, err
 	}
+	defer r.release()
 	return r.blobInfo(), r.buffer(id), nil
 }
 
 func blobDelete(ctx context.Context, store, key string) error {
-	buf, size := sent(request.str(store).str(key))
-	_, err := wait(hostBlobDeleteStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(store).str(key))
+	r, err := wait(ctx, hostBlobDeleteStart(id, buf, size))
+	r.release()
 	return err
 }
 
 func blobList(ctx context.Context, store, prefix, after string, limit int) ([]BlobInfo, error) {
-	buf, size := sent(request.str(store).str(prefix).str(after).u32(uint32(limit)))
-	r, err := wait(hostBlobListStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(store).str(prefix).str(after).u32(uint32(limit)))
+	r, err := wait(ctx, hostBlobListStart(id, buf, size))
 	if err != nil {
 		return nil, err
 	}
+	defer r.release()
 	infos := make([]BlobInfo, r.u32())
 	for i := range infos {
 		infos[i] = r.blobInfo()
@@ -350,11 +393,13 @@ func blobList(ctx context.Context, store, prefix, after string, limit int) ([]Bl
 }
 
 func kvGet(ctx context.Context, bucket, key string) (Entry, error) {
-	buf, size := sent(request.str(bucket).str(key))
-	r, err := wait(hostKVGetStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(key))
+	r, err := wait(ctx, hostKVGetStart(id, buf, size))
 	if err != nil {
 		return Entry{}, err
 	}
+	defer r.release()
 	return Entry{Revision: r.u64(), Value: r.blob()}, nil
 }
 
@@ -362,36 +407,44 @@ func revision(r reader, err error) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	defer r.release()
 	return r.u64(), nil
 }
 
 func kvPut(ctx context.Context, bucket, key string, value []byte) (uint64, error) {
-	buf, size := sent(request.str(bucket).str(key).blob(value))
-	return revision(wait(hostKVPutStart(deliveryOf(ctx), buf, size)))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(key).blob(value))
+	return revision(wait(ctx, hostKVPutStart(id, buf, size)))
 }
 
 func kvCreate(ctx context.Context, bucket, key string, value []byte) (uint64, error) {
-	buf, size := sent(request.str(bucket).str(key).blob(value))
-	return revision(wait(hostKVCreateStart(deliveryOf(ctx), buf, size)))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(key).blob(value))
+	return revision(wait(ctx, hostKVCreateStart(id, buf, size)))
 }
 
 func kvUpdate(ctx context.Context, bucket, key string, value []byte, rev uint64) (uint64, error) {
-	buf, size := sent(request.str(bucket).str(key).blob(value).u64(rev))
-	return revision(wait(hostKVUpdateStart(deliveryOf(ctx), buf, size)))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(key).blob(value).u64(rev))
+	return revision(wait(ctx, hostKVUpdateStart(id, buf, size)))
 }
 
 func kvDelete(ctx context.Context, bucket, key string) error {
-	buf, size := sent(request.str(bucket).str(key))
-	_, err := wait(hostKVDeleteStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(key))
+	r, err := wait(ctx, hostKVDeleteStart(id, buf, size))
+	r.release()
 	return err
 }
 
 func kvKeys(ctx context.Context, bucket, prefix string, limit int) ([]string, error) {
-	buf, size := sent(request.str(bucket).str(prefix).u32(uint32(limit)))
-	r, err := wait(hostKVKeysStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(bucket).str(prefix).u32(uint32(limit)))
+	r, err := wait(ctx, hostKVKeysStart(id, buf, size))
 	if err != nil {
 		return nil, err
 	}
+	defer r.release()
 	keys := make([]string, r.u32())
 	for i := range keys {
 		keys[i] = r.str()
@@ -400,25 +453,28 @@ func kvKeys(ctx context.Context, bucket, prefix string, limit int) ([]string, er
 }
 
 func publish(ctx context.Context, m *Outgoing) (PubAck, error) {
-	buf, size := sent(request.str(m.Subject).str(m.Key).pairs(m.Header).blob(m.Data))
-	r, err := wait(hostPublishStart(deliveryOf(ctx), buf, size))
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(m.Subject).str(m.Key).pairs(m.Header).blob(m.Data))
+	r, err := wait(ctx, hostPublishStart(id, buf, size))
 	if err != nil {
 		return PubAck{}, err
 	}
+	defer r.release()
 	return PubAck{Stream: r.str(), Sequence: r.u64(), Duplicate: r.u8() != 0}, nil
 }
 
 func render(ctx context.Context, source Buffer, targets []Target) (*Rendered, error) {
-	f := request.u32(uint32(len(targets)))
+	f := newRequest().u32(uint32(len(targets)))
 	for _, t := range targets {
 		f = f.u32(uint32(t.Width)).u32(uint32(t.Height)).str(t.Format).u32(uint32(t.Quality))
 	}
 	id := deliveryOf(ctx)
 	buf, size := sent(f)
-	r, err := wait(hostImageStart(id, buf, size, source.handle))
+	r, err := wait(ctx, hostImageStart(id, buf, size, source.handle))
 	if err != nil {
 		return nil, err
 	}
+	defer r.release()
 	out := &Rendered{Format: r.str(), Width: int(r.u32()), Height: int(r.u32())}
 	out.Pictures = make([]Picture, r.u32())
 	for i := range out.Pictures {

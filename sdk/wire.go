@@ -96,8 +96,9 @@ func (f frame) values(args []any) (_ frame, ok bool) {
 // reader decodes a frame of the host. The host is trusted to send whole
 // frames; a short one reads as zeros.
 type reader struct {
-	b    []byte
-	view bool // texts and bytes are parts of b, which nobody changes
+	b     []byte
+	whole []byte // the memory of an answer, until it is released
+	view  bool   // texts and bytes are parts of b, which nobody changes
 }
 
 func (r *reader) take(n uint32) []byte {

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -19,8 +21,17 @@ const hostModule = "pelton"
 type hostFunction struct {
 	params, results []api.ValueType
 	grant           string // the capability that importing it asks for
+	by              by     // whose call it is
 	call            func(in *instance, c *host.Call, stack []uint64)
 }
+
+// by says in whose name a function is called.
+type by uint8
+
+const (
+	byID   by = iota // the first argument is a delivery's or batch's id
+	byNone           // it names none; the call is nil
+)
 
 const i32, i64 = api.ValueTypeI32, api.ValueTypeI64
 
@@ -28,50 +39,54 @@ func types(t ...api.ValueType) []api.ValueType { return t }
 
 // hostFunctions is the whole ABI, by name. It is not changed.
 var hostFunctions = map[string]hostFunction{
-	"delivery_read":  {types(i32, i32, i32, i32), types(i32), "", deliveryRead},
-	"delivery_begin": {types(i32), types(i32), "", deliveryBegin},
-	"delivery_end":   {types(i32, i32, i64, i32, i32), types(i32), "", deliveryEnd},
-	"respond":        {types(i32, i32, i32), types(i32), "", respond},
-	"log":            {types(i32, i32, i32, i32), nil, "", logRecord},
-	"last_error":     {types(i32, i32), types(i32), "", lastError},
-	"result":         {types(i32, i32), types(i32), "", result},
-	"op_result":      {types(i32, i32, i32), types(i32), "", opResult},
-	"op_wait":        {types(i32, i32, i32), types(i32), "", opWait},
-	"op_cancel":      {types(i32), types(i32), "", opCancel},
+	"delivery_read":  {types(i32, i32, i32, i32), types(i32), "", byNone, deliveryRead},
+	"delivery_begin": {types(i32), types(i32), "", byID, deliveryBegin},
+	"delivery_end":   {types(i32, i32, i64, i32, i32), types(i32), "", byID, deliveryEnd},
+	"respond":        {types(i32, i32, i32), types(i32), "", byID, respond},
+	"log":            {types(i32, i32, i32, i32), nil, "", byID, logRecord},
+	"last_error":     {types(i32, i32), types(i32), "", byNone, lastError},
+	"result":         {types(i32, i32), types(i32), "", byNone, result},
+	"op_result":      {types(i32, i32, i32), types(i32), "", byNone, opResult},
+	"op_wait":        {types(i32, i32, i32), types(i32), "", byNone, opWait},
+	"ready":          {types(i32, i32), types(i32), "", byNone, ready},
+	"op_cancel":      {types(i32), types(i32), "", byNone, opCancel},
 
-	"buffer_new":   {types(i32, i32, i32), types(i32), "", bufferNew},
-	"buffer_len":   {types(i32, i32), types(i32), "", bufferLen},
-	"buffer_read":  {types(i32, i32, i32, i32, i32), types(i32), "", bufferRead},
-	"buffer_close": {types(i32, i32), types(i32), "", bufferClose},
+	"buffer_new":   {types(i32, i32, i32), types(i32), "", byID, bufferNew},
+	"buffer_len":   {types(i32, i32), types(i32), "", byID, bufferLen},
+	"buffer_read":  {types(i32, i32, i32, i32, i32), types(i32), "", byID, bufferRead},
+	"buffer_close": {types(i32, i32), types(i32), "", byID, bufferClose},
 
-	"sql_exec":        {types(i32, i32, i32, i32, i32), types(i32), "sqlite", sqlExec},
-	"sql_query":       {types(i32, i32, i32, i32, i32), types(i32), "sqlite", sqlQuery},
-	"sql_query_start": {types(i32, i32, i32), types(i32), "sqlite", sqlQueryStart},
-	"http_start":      {types(i32, i32, i32, i32), types(i32), "http", httpStart},
+	"sql_exec":        {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlExec},
+	"sql_query":       {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlQuery},
+	"sql_query_start": {types(i32, i32, i32), types(i32), "sqlite", byID, sqlQueryStart},
+	"http_start":      {types(i32, i32, i32, i32), types(i32), "http", byID, httpStart},
 
-	"blob_put_start":    {types(i32, i32, i32, i32), types(i32), "blob", blobPutStart},
-	"blob_get_start":    {types(i32, i32, i32), types(i32), "blob", blobGetStart},
-	"blob_delete_start": {types(i32, i32, i32), types(i32), "blob", blobDeleteStart},
-	"blob_list_start":   {types(i32, i32, i32), types(i32), "blob", blobListStart},
+	"blob_put_start":    {types(i32, i32, i32, i32), types(i32), "blob", byID, blobPutStart},
+	"blob_get_start":    {types(i32, i32, i32), types(i32), "blob", byID, blobGetStart},
+	"blob_delete_start": {types(i32, i32, i32), types(i32), "blob", byID, blobDeleteStart},
+	"blob_list_start":   {types(i32, i32, i32), types(i32), "blob", byID, blobListStart},
 
-	"kv_get_start":    {types(i32, i32, i32), types(i32), "kv", kvGetStart},
-	"kv_put_start":    {types(i32, i32, i32), types(i32), "kv", kvPutStart},
-	"kv_create_start": {types(i32, i32, i32), types(i32), "kv", kvCreateStart},
-	"kv_update_start": {types(i32, i32, i32), types(i32), "kv", kvUpdateStart},
-	"kv_delete_start": {types(i32, i32, i32), types(i32), "kv", kvDeleteStart},
-	"kv_keys_start":   {types(i32, i32, i32), types(i32), "kv", kvKeysStart},
+	"kv_get_start":    {types(i32, i32, i32), types(i32), "kv", byID, kvGetStart},
+	"kv_put_start":    {types(i32, i32, i32), types(i32), "kv", byID, kvPutStart},
+	"kv_create_start": {types(i32, i32, i32), types(i32), "kv", byID, kvCreateStart},
+	"kv_update_start": {types(i32, i32, i32), types(i32), "kv", byID, kvUpdateStart},
+	"kv_delete_start": {types(i32, i32, i32), types(i32), "kv", byID, kvDeleteStart},
+	"kv_keys_start":   {types(i32, i32, i32), types(i32), "kv", byID, kvKeysStart},
 
-	"publish_start": {types(i32, i32, i32), types(i32), "publish", publishStart},
-	"image_start":   {types(i32, i32, i32, i32), types(i32), "image", imageStart},
+	"publish_start": {types(i32, i32, i32), types(i32), "publish", byID, publishStart},
+	"image_start":   {types(i32, i32, i32, i32), types(i32), "image", byID, imageStart},
 }
 
 // instantiateHost makes the module that guests import from.
 func instantiateHost(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(hostModule)
 	for name, f := range hostFunctions {
-		fn := api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
+		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
 			in := ctx.(*invocation).instance
-			f.call(in, in.call, stack)
+			if in.module == nil {
+				in.module = m // a start function runs before there is an instance
+			}
+			f.call(in, in.caller(f.by, stack), stack)
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, f.results).Export(name)
 	}
@@ -81,6 +96,24 @@ func instantiateHost(ctx context.Context, r wazero.Runtime) error {
 	b.NewFunctionBuilder().WithGoModuleFunction(fn, nil, types(i64)).Export(wasm.RefuelName)
 	_, err := b.Instantiate(ctx)
 	return err
+}
+
+// caller returns the call in whose name the guest speaks. One that is not in
+// flight here is nobody's, and refused whatever it asks for.
+func (in *instance) caller(by by, stack []uint64) *host.Call {
+	if s := in.holder; s != nil {
+		if err := s.call.CountCall(); err != nil {
+			panic(fmt.Errorf("%w: %w", ErrBudget, err))
+		}
+	}
+	if by == byNone {
+		return nil
+	}
+	in.hopeless = false
+	if s := in.find(uint32(stack[0])); s != nil {
+		return s.call
+	}
+	return nobody()
 }
 
 // memory returns the guest's bytes [ptr, ptr+size): a view, valid until the
@@ -105,40 +138,53 @@ func (in *instance) give(b []byte, ptr, capacity uint64) uint64 {
 }
 
 // refuse keeps the error's text and returns its negative number.
-func refuse(c *host.Call, err error) uint64 { return api.EncodeI32(-int32(c.Fail(err))) }
+func (in *instance) refuse(err error) uint64 {
+	in.lastError = err.Error()
+	if len(in.lastError) > host.MaxReason {
+		in.lastError = in.lastError[:host.MaxReason]
+	}
+	return api.EncodeI32(-int32(host.ErrnoOf(err)))
+}
 
 // malformed is the refusal of a frame that does not decode.
-func malformed(c *host.Call, name string) uint64 {
-	return refuse(c, host.Errorf(host.Invalid, "%s: the request frame does not decode; see ABI.md", name))
+func (in *instance) malformed(name string) uint64 {
+	return in.refuse(host.Errorf(host.Invalid, "%s: the request frame does not decode; see ABI.md", name))
 }
 
 // settled is the result of a call that answers nothing.
-func settled(c *host.Call, err error) uint64 {
+func (in *instance) plain(err error) uint64 {
 	if err != nil {
-		return refuse(c, err)
+		return in.refuse(err)
 	}
 	return 0
 }
 
 // started is the result of a call that answers a ticket.
-func started(c *host.Call, ticket int32, err error) uint64 {
+func (in *instance) started(t *host.Ticket, err error) uint64 {
 	if err != nil {
-		return refuse(c, err)
+		return in.refuse(err)
 	}
-	return api.EncodeI32(ticket)
+	return api.EncodeI32(in.number(t))
 }
 
-func deliveryRead(in *instance, c *host.Call, stack []uint64) {
-	first, count := uint32(stack[0]), uint32(stack[1])
-	if count > uint32(len(c.Deliveries())) {
-		stack[0] = refuse(c, host.Errorf(host.Invalid, "delivery_read: %d deliveries, the batch has %d", count, len(c.Deliveries())))
-		return
+// handle is the result of a call that answers a small number.
+func (in *instance) small(n int32, err error) uint64 {
+	if err != nil {
+		return in.refuse(err)
 	}
+	return api.EncodeI32(n)
+}
+
+func deliveryRead(in *instance, _ *host.Call, stack []uint64) {
+	first, count := uint32(stack[0]), uint32(stack[1])
 	f := frame(in.scratch[:0]).u32(count)
-	for id := first; id < first+count; id++ {
-		d := c.Delivery(id)
+	for id := first; id-first < count; id++ {
+		var d *host.Delivery
+		if s := in.find(id); s != nil {
+			d = s.call.Delivery(id)
+		}
 		if d == nil || d.Message == nil {
-			stack[0] = refuse(c, host.Errorf(host.Invalid, "delivery_read: delivery %d is not in this batch", id))
+			stack[0] = in.refuse(host.Errorf(host.Invalid, "delivery_read: delivery %d is not in flight here", id))
 			return
 		}
 		f = f.message(id, d.Message)
@@ -147,24 +193,28 @@ func deliveryRead(in *instance, c *host.Call, stack []uint64) {
 	stack[0] = in.give(f, stack[2], stack[3])
 }
 
-func deliveryBegin(_ *instance, c *host.Call, stack []uint64) {
-	stack[0] = settled(c, c.Begin(uint32(stack[0])))
+func deliveryBegin(in *instance, c *host.Call, stack []uint64) {
+	stack[0] = in.plain(c.Begin(uint32(stack[0])))
 }
 
 func deliveryEnd(in *instance, c *host.Call, stack []uint64) {
 	reason := string(in.memory(stack[3], stack[4]))
 	o := host.Outcome{Disposition: host.Disposition(min(uint32(stack[1]), 255)), Delay: millis(int64(stack[2])), Reason: reason}
-	stack[0] = settled(c, c.End(uint32(stack[0]), o))
+	err := c.End(uint32(stack[0]), o)
+	if err == nil && in.shared {
+		in.settled(in.holder, nil)
+	}
+	stack[0] = in.plain(err)
 }
 
 func respond(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	answer := &host.Response{Code: r.str(), Text: r.str(), Data: r.blob()}
 	if !r.ok() {
-		stack[0] = malformed(c, "respond")
+		stack[0] = in.malformed("respond")
 		return
 	}
-	stack[0] = settled(c, c.Respond(uint32(stack[0]), answer))
+	stack[0] = in.plain(c.Respond(uint32(stack[0]), answer))
 }
 
 func logRecord(in *instance, c *host.Call, stack []uint64) {
@@ -176,85 +226,118 @@ func logRecord(in *instance, c *host.Call, stack []uint64) {
 	c.Log(uint32(stack[0]), int(api.DecodeI32(stack[1])), text, attrs)
 }
 
-func lastError(in *instance, c *host.Call, stack []uint64) {
-	text := []byte(c.LastError())
+func lastError(in *instance, _ *host.Call, stack []uint64) {
+	text := in.lastError
 	to := in.memory(stack[0], stack[1])
 	copy(to, text) // the beginning of a text is of use too
 	stack[0] = uint64(uint32(len(text)))
 }
 
-func result(in *instance, c *host.Call, stack []uint64) {
-	stack[0] = in.give(c.Kept(), stack[0], stack[1])
+func result(in *instance, _ *host.Call, stack []uint64) {
+	stack[0] = in.give(in.kept, stack[0], stack[1])
 }
 
 // collect gives a finished operation's answer; the ticket is forgotten once the
 // guest has it.
-func collect(in *instance, c *host.Call, n int32, t *host.Ticket, ptr, capacity uint64) uint64 {
+func (in *instance) collect(t *host.Ticket, ptr, capacity uint64) uint64 {
 	v, err := t.Value()
+	if err == nil {
+		in.scratch = frame(in.scratch[:0]).answer(v)
+		if size := in.give(in.scratch, ptr, capacity); size > uint64(uint32(capacity)) {
+			return size
+		}
+	}
+	delete(in.tickets, t.Number)
+	t.Call.Collect(t)
 	if err != nil {
-		c.Collect(n)
-		return refuse(c, err)
+		return in.refuse(err)
 	}
-	in.scratch = frame(in.scratch[:0]).answer(v)
-	if size := in.give(in.scratch, ptr, capacity); size > uint64(uint32(capacity)) {
-		return size
-	}
-	c.Collect(n)
 	return uint64(uint32(len(in.scratch)))
 }
 
-func opResult(in *instance, c *host.Call, stack []uint64) {
+// ticket finds an operation by its number, and gives its call the turn.
+func (in *instance) ticket(name string, stack []uint64) *host.Ticket {
 	n := api.DecodeI32(stack[0])
-	t := c.Ticket(n)
+	t := in.tickets[n]
 	if t == nil {
-		stack[0] = refuse(c, host.Errorf(host.Invalid, "op_result: ticket %d is not open", n))
+		stack[0] = in.refuse(host.Errorf(host.Invalid, "%s: ticket %d is not open", name, n))
+		return nil
+	}
+	if in.shared {
+		in.find(t.Owner)
+	}
+	return t
+}
+
+func opResult(in *instance, _ *host.Call, stack []uint64) {
+	t := in.ticket("op_result", stack)
+	if t == nil {
 		return
 	}
 	select {
 	case <-t.Done():
-		stack[0] = collect(in, c, n, t, stack[1], stack[2])
+		stack[0] = in.collect(t, stack[1], stack[2])
 	default:
-		stack[0] = refuse(c, host.Again)
+		stack[0] = in.refuse(host.Again)
 	}
 }
 
-func opWait(in *instance, c *host.Call, stack []uint64) {
-	n := api.DecodeI32(stack[0])
-	t := c.Ticket(n)
+func opWait(in *instance, _ *host.Call, stack []uint64) {
+	t := in.ticket("op_wait", stack)
 	if t == nil {
-		stack[0] = refuse(c, host.Errorf(host.Invalid, "op_wait: ticket %d is not open", n))
 		return
 	}
-	<-t.Done() // it ends with the invocation's context at the latest
-	stack[0] = collect(in, c, n, t, stack[1], stack[2])
+	in.pause(func() { in.waitFor(t) })
+	stack[0] = in.collect(t, stack[1], stack[2])
 }
 
-func opCancel(_ *instance, c *host.Call, stack []uint64) {
-	n := api.DecodeI32(stack[0])
-	t := c.Ticket(n)
-	if t == nil {
-		stack[0] = refuse(c, host.Errorf(host.Invalid, "op_cancel: ticket %d is not open", n))
-		return
+// waitFor waits for an operation, which ends with its call at the latest.
+func (in *instance) waitFor(t *host.Ticket) {
+	for {
+		look := time.NewTimer(time.Until(in.lookAt))
+		select {
+		case <-t.Done():
+			look.Stop()
+			return
+		case <-look.C:
+			in.mustEnd(in.look(time.Now()))
+		}
 	}
-	t.Cancel()
-	stack[0] = 0
+}
+
+func opCancel(in *instance, _ *host.Call, stack []uint64) {
+	if t := in.ticket("op_cancel", stack); t != nil {
+		t.Cancel()
+		stack[0] = 0
+	}
+}
+
+func ready(in *instance, _ *host.Call, stack []uint64) {
+	const most = 256
+	var numbers [most]int32
+	to := in.memory(stack[0], stack[1])
+	n := in.tell(numbers[:min(most, len(to)/4)])
+	for i, v := range numbers[:n] {
+		binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
+	}
+	stack[0] = uint64(uint32(n))
 }
 
 func bufferNew(in *instance, c *host.Call, stack []uint64) {
 	data := in.memory(stack[1], stack[2])
 	h, err := c.AddBuffer(append(make([]byte, 0, len(data)), data...))
-	stack[0] = started(c, h, err)
+	stack[0] = in.small(h, err)
 }
 
-func bufferLen(_ *instance, c *host.Call, stack []uint64) {
+func bufferLen(in *instance, c *host.Call, stack []uint64) {
 	b, err := c.Buffer(api.DecodeI32(stack[1]))
-	stack[0] = started(c, int32(len(b)), err)
+	stack[0] = in.small(int32(len(b)), err)
 }
 
 func bufferRead(in *instance, c *host.Call, stack []uint64) {
 	b, err := c.Buffer(api.DecodeI32(stack[1]))
 	if err != nil {
-		stack[0] = refuse(c, err)
+		stack[0] = in.refuse(err)
 		return
 	}
 	to := in.memory(stack[3], stack[4])
@@ -262,6 +345,6 @@ func bufferRead(in *instance, c *host.Call, stack []uint64) {
 	stack[0] = uint64(copy(to, b[from:]))
 }
 
-func bufferClose(_ *instance, c *host.Call, stack []uint64) {
-	stack[0] = settled(c, c.CloseBuffer(api.DecodeI32(stack[1])))
+func bufferClose(in *instance, c *host.Call, stack []uint64) {
+	stack[0] = in.plain(c.CloseBuffer(api.DecodeI32(stack[1])))
 }

@@ -7,11 +7,11 @@ import (
 )
 
 // kept answers a direct call; what does not fit is kept for result.
-func kept(in *instance, c *host.Call, f frame, ptr, capacity uint64) uint64 {
+func kept(in *instance, f frame, ptr, capacity uint64) uint64 {
 	in.scratch = f
 	size := in.give(f, ptr, capacity)
 	if size > uint64(uint32(capacity)) {
-		c.Keep(append([]byte{}, f...))
+		in.kept = append([]byte{}, f...)
 	}
 	return size
 }
@@ -25,95 +25,95 @@ func sqlRequest(in *instance, ptr, size uint64) (database, query string, args []
 func sqlExec(in *instance, c *host.Call, stack []uint64) {
 	database, query, args, ok := sqlRequest(in, stack[1], stack[2])
 	if !ok {
-		stack[0] = malformed(c, "sql_exec")
+		stack[0] = in.malformed("sql_exec")
 		return
 	}
 	res, err := c.Exec(uint32(stack[0]), database, query, args)
 	if err != nil {
-		stack[0] = refuse(c, err)
+		stack[0] = in.refuse(err)
 		return
 	}
 	f := frame(in.scratch[:0]).u64(uint64(res.LastInsertID)).u64(uint64(res.RowsAffected))
-	stack[0] = kept(in, c, f, stack[3], stack[4])
+	stack[0] = kept(in, f, stack[3], stack[4])
 }
 
 func sqlQuery(in *instance, c *host.Call, stack []uint64) {
 	database, query, args, ok := sqlRequest(in, stack[1], stack[2])
 	if !ok {
-		stack[0] = malformed(c, "sql_query")
+		stack[0] = in.malformed("sql_query")
 		return
 	}
 	rows, err := c.Query(uint32(stack[0]), database, query, args)
 	if err != nil {
-		stack[0] = refuse(c, err)
+		stack[0] = in.refuse(err)
 		return
 	}
-	stack[0] = kept(in, c, frame(in.scratch[:0]).rows(rows), stack[3], stack[4])
+	stack[0] = kept(in, frame(in.scratch[:0]).rows(rows), stack[3], stack[4])
 }
 
 func sqlQueryStart(in *instance, c *host.Call, stack []uint64) {
 	database, query, args, ok := sqlRequest(in, stack[1], stack[2])
 	if !ok {
-		stack[0] = malformed(c, "sql_query_start")
+		stack[0] = in.malformed("sql_query_start")
 		return
 	}
 	t, err := c.QueryStart(uint32(stack[0]), database, query, args)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func httpStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	q := &host.Request{Method: r.str(), URL: r.str(), Headers: r.pairs()}
 	if !r.ok() {
-		stack[0] = malformed(c, "http_start")
+		stack[0] = in.malformed("http_start")
 		return
 	}
 	t, err := c.HTTPStart(uint32(stack[0]), q, int32(stack[3]))
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func blobPutStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	store, key, contentType := r.str(), r.str(), r.str()
 	if !r.ok() {
-		stack[0] = malformed(c, "blob_put_start")
+		stack[0] = in.malformed("blob_put_start")
 		return
 	}
 	t, err := c.BlobPutStart(uint32(stack[0]), store, key, contentType, int32(stack[3]))
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func blobGetStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	store, key := r.str(), r.str()
 	if !r.ok() {
-		stack[0] = malformed(c, "blob_get_start")
+		stack[0] = in.malformed("blob_get_start")
 		return
 	}
 	t, err := c.BlobGetStart(uint32(stack[0]), store, key)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func blobDeleteStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	store, key := r.str(), r.str()
 	if !r.ok() {
-		stack[0] = malformed(c, "blob_delete_start")
+		stack[0] = in.malformed("blob_delete_start")
 		return
 	}
 	t, err := c.BlobDeleteStart(uint32(stack[0]), store, key)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func blobListStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	store, prefix, after, limit := r.str(), r.str(), r.str(), r.u32()
 	if !r.ok() {
-		stack[0] = malformed(c, "blob_list_start")
+		stack[0] = in.malformed("blob_list_start")
 		return
 	}
 	t, err := c.BlobListStart(uint32(stack[0]), store, prefix, after, int(limit))
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 // kvStart decodes a bucket and what op reads of the frame, and starts what op
@@ -123,11 +123,11 @@ func kvStart(in *instance, c *host.Call, stack []uint64, name string, op func(r 
 	bucket := r.str()
 	run := op(&r)
 	if !r.ok() {
-		stack[0] = malformed(c, name)
+		stack[0] = in.malformed(name)
 		return
 	}
 	t, err := c.KVStart(uint32(stack[0]), bucket, run)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func kvGetStart(in *instance, c *host.Call, stack []uint64) {
@@ -180,20 +180,20 @@ func publishStart(in *instance, c *host.Call, stack []uint64) {
 	m, key := &host.Outgoing{Subject: r.str()}, r.str()
 	m.Headers, m.Data = r.headers(), r.blob()
 	if !r.ok() {
-		stack[0] = malformed(c, "publish_start")
+		stack[0] = in.malformed("publish_start")
 		return
 	}
 	t, err := c.PublishStart(uint32(stack[0]), m, key)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }
 
 func imageStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	targets := r.targets()
 	if !r.ok() {
-		stack[0] = malformed(c, "image_start")
+		stack[0] = in.malformed("image_start")
 		return
 	}
 	t, err := c.ImageStart(uint32(stack[0]), int32(stack[3]), targets)
-	stack[0] = started(c, t, err)
+	stack[0] = in.started(t, err)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/pelton-run/pelton/runtime/wasm"
 )
@@ -51,7 +50,7 @@ func New(ctx context.Context, config Config) (*Engine, error) {
 		e.cache, rc = cache, rc.WithCompilationCache(cache)
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, rc)
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, e.runtime); err != nil {
+	if err := instantiateWASI(ctx, e.runtime); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up wasi: %w", err), e.Close(ctx))
 	}
 	if err := instantiateHost(ctx, e.runtime); err != nil {
@@ -72,22 +71,25 @@ func (e *Engine) Close(ctx context.Context) error {
 // compile meters and compiles a module. A corrupt entry of the disk cache makes
 // wazero fail; then the entries of the cache are removed and compiling begins
 // anew.
-func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledModule, error) {
-	if !e.config.Unmetered {
-		metered, err := wasm.Meter(module)
-		if err != nil {
-			return nil, err
-		}
-		module = metered
+func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledModule, *wasm.Metered, error) {
+	metered, err := wasm.Meter(module)
+	if err != nil {
+		return nil, nil, err
 	}
+	if e.config.Unmetered {
+		metered.Globals, metered.Changes = nil, []string{"unmetered code"}
+	} else {
+		module = metered.Bytes
+	}
+	metered.Bytes = nil
 	m, err := e.runtime.CompileModule(ctx, module)
 	if err != nil && e.config.CacheDir != "" && strings.Contains(err.Error(), "compilationcache:") {
 		if err := clearFolder(e.config.CacheDir); err != nil {
-			return nil, fmt.Errorf("clear corrupt compile cache: %w", err)
+			return nil, nil, fmt.Errorf("clear corrupt compile cache: %w", err)
 		}
 		m, err = e.runtime.CompileModule(ctx, module)
 	}
-	return m, err
+	return m, metered, err
 }
 
 // clearFolder removes the files below a folder, one level of folders deep: the

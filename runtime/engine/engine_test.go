@@ -71,8 +71,11 @@ func newPool(t *testing.T, e *Engine, name, extra string, s Settings) *Pool {
 	if s.Memory == 0 {
 		s.Memory = 64 << 20
 	}
-	p, err := NewPool(context.Background(), module, s)
+	p, err := NewPool(module, s)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Try(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
@@ -113,11 +116,10 @@ func call(ctx context.Context, log *record, bodies ...string) *host.Call {
 // invoke runs one message and returns what became of it.
 func invoke(t *testing.T, p *Pool, timeout time.Duration, body string) (host.Outcome, string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
 	log := &record{}
-	c := call(ctx, log, body)
+	c := call(t.Context(), log, body)
 	defer c.Close()
+	c.SetTimeout(timeout, errors.New("the test's timeout"))
 	err := p.Invoke(c)
 	c.Finish()
 	return c.Deliveries()[0].Outcome, log.String(), err
@@ -189,7 +191,7 @@ func TestCrashes(t *testing.T) {
 	}{
 		{"exit", ErrExit, "status 0"},
 		{"goroutine-panic", ErrTrap, "panic: out of reach"},
-		{"deadlock", ErrTrap, "deadlock"},
+		{"deadlock", ErrDeadlock, "nothing can bring about"},
 		{"loop", ErrTimeout, ""},
 		{"hour", ErrTimeout, ""},
 		{"grow", ErrTrap, "out of memory"},
@@ -235,15 +237,22 @@ func TestPoolBounds(t *testing.T) {
 	if idle < 1 || idle > 2 {
 		t.Errorf("%d instances, want 1 or 2", idle)
 	}
+	for range 2 { // hold both
+		group.Go(func() { invoke(t, p, 10*time.Second, "sleep 300ms") })
+	}
+	for alive := 0; alive < 2; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		alive = p.alive - len(p.idle)
+		p.mu.Unlock()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	p.places <- struct{}{}
-	p.places <- struct{}{}
 	c := call(ctx, &record{}, "ack")
 	defer c.Close()
 	if err := p.Invoke(c); !errors.Is(err, ErrTimeout) {
 		t.Errorf("no free instance = %v, want a timeout", err)
 	}
+	group.Wait()
 }
 
 // isolation: message gives each message an instance that none had before.
@@ -315,7 +324,7 @@ func TestMemoryLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewPool(t.Context(), module, Settings{Max: 1, Memory: 1 << 20}); !errors.Is(err, ErrABI) || !strings.Contains(err.Error(), "limits.memory") {
+	if _, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20}); !errors.Is(err, ErrABI) || !strings.Contains(err.Error(), "limits.memory") {
 		t.Errorf("a module that begins above its limit = %v, want it refused", err)
 	}
 	p := newPool(t, e, "crash", "", Settings{Max: 1, Memory: 16 << 20})

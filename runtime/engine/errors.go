@@ -12,6 +12,8 @@ var (
 	ErrDigest = errors.New("module is not the pinned one")
 	// ErrNotGranted says that a module asks for what its manifest does not grant.
 	ErrNotGranted = errors.New("module asks for more than the manifest grants")
+	// ErrImage says that an instance of a module cannot be set back.
+	ErrImage = errors.New("module cannot be set back between messages")
 )
 
 // The ways in which an invocation ends without the handler's say.
@@ -22,4 +24,8 @@ var (
 	ErrTrap = errors.New("trap")
 	// ErrExit says that the guest ended its program.
 	ErrExit = errors.New("exit")
+	// ErrBudget says that the handler used up one of the manifest's limits.
+	ErrBudget = errors.New("limit reached")
+	// ErrDeadlock says that nothing can happen any more that the handler waits for.
+	ErrDeadlock = errors.New("deadlock")
 )

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -23,20 +24,48 @@ const (
 	maxTextSize = 4 << 10
 )
 
-// instance is one instantiated module with its own memory. One goroutine uses
-// it at a time.
+// instance is one instantiated module with its own memory. One goroutine at a
+// time drives it: everything but what mu guards is that goroutine's.
 type instance struct {
-	module     api.Module
-	handle     api.Function
-	stack      [3]uint64
-	invocation *invocation
-	fuel       uint64            // of the next refuel
-	refuelled  time.Time         // when that was last, in this call
-	ended      time.Time         // when the guest was first seen to go on beyond its time
-	call       *host.Call        // of the invocation that runs; nil between
-	scratch    []byte            // where answers are encoded
-	texts      map[string]string // statements that were seen, so that they are not copied each time
-	output     *lines
+	module                api.Module
+	handle, start, resume api.Function
+	stack                 [3]uint64
+	invocation            *invocation
+	image                 *image            // what it is set back to, nil without isolation
+	scratch               []byte            // where answers are encoded
+	kept                  []byte            // an answer that did not fit
+	lastError             string            // the text of the last refusal
+	texts                 map[string]string // statements that were seen, so that they are not copied each time
+	output                *lines
+	born                  int64     // bytes of memory after _initialize
+	since                 time.Time // idle
+	retired               bool      // takes no more calls
+	uncounted             bool      // retired, and another may have its place
+	apart                 bool      // runs calls that were in an instance that went down
+
+	fuel      uint64    // of the next refuel
+	refuelled time.Time // when that was last, in this crossing
+
+	driver     *seat            // whose goroutine drives it
+	holder     *seat            // whose turn it is in the guest, as far as is known
+	held       time.Time        // since when
+	seats      map[uint32]*seat // in flight, by id
+	tickets    map[int32]*host.Ticket
+	nextID     uint32
+	nextTicket int32
+	mark       time.Time     // when guest time was last accounted
+	busy       time.Duration // guest time in all
+	lookAt     time.Time     // when to look for calls whose time is over
+	shared     bool          // calls may run beside each other
+	wakeAt     time.Time     // when the guest wants to be called, zero for only on news
+	timer      time.Duration // until the guest's next timer, at its last rest; negative for none
+	rung       bool          // the doorbell, and the guest has not read it
+	hopeless   bool          // it rang for want of anything to wait for
+
+	wake    chan struct{} // told of news
+	mu      sync.Mutex
+	done    []*host.Ticket // finished, and the guest has not been told
+	expired []uint32       // calls whose time is over, likewise
 }
 
 // invocation is the context of everything that runs in an instance. wazero
@@ -45,6 +74,28 @@ type instance struct {
 type invocation struct {
 	context.Context
 	instance *instance
+}
+
+// nobody is the call of a guest that speaks in no call's name; it is granted
+// nothing.
+func nobody() *host.Call {
+	return host.NewCall(context.Background(), "", &host.Grants{}, host.Limits{}, silent{}, nil)
+}
+
+// silent drops the log of a guest that initialises: it has no function's log yet.
+type silent struct{}
+
+func (silent) Log(*host.Message, int, string, [][2]string) {}
+
+// speaker is the call in whose name output and calls without an id are taken.
+func (in *instance) speaker() *host.Call {
+	if in.holder != nil {
+		return in.holder.call
+	}
+	for _, s := range in.seats {
+		return s.call
+	}
+	return nobody()
 }
 
 // text reads a text that is likely to come again, such as a statement.
@@ -64,53 +115,26 @@ func (in *instance) text(r *reader) string {
 	return s
 }
 
-// memoryLimit allocates an instance's memory up to the manifest's limit; growth
-// beyond it fails in the guest.
-type memoryLimit struct{ bytes uint64 }
-
-// Allocate implements experimental.MemoryAllocator.
-func (l memoryLimit) Allocate(capacity, _ uint64) experimental.LinearMemory {
-	return &linearMemory{limit: l.bytes}
-}
-
-type linearMemory struct {
-	b     []byte
-	limit uint64
-}
-
-// Reallocate implements experimental.LinearMemory: nil refuses the growth.
-func (m *linearMemory) Reallocate(size uint64) []byte {
-	if size > m.limit {
-		return nil
-	}
-	if size > uint64(cap(m.b)) {
-		// Twice what is asked for, so that a guest that grows page by page is not
-		// copied each time; what is not touched costs no memory.
-		grown := make([]byte, size, min(2*size, m.limit))
-		copy(grown, m.b)
-		m.b = grown
-	}
-	m.b = m.b[:size]
-	return m.b
-}
-
-// Free implements experimental.LinearMemory.
-func (m *linearMemory) Free() { m.b = nil }
-
-// newInstance instantiates a module and runs its _initialize, within ctx.
+// newInstance instantiates a module and runs its _initialize, under the control
+// and for the time of any call.
 func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
-	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel}
-	in.output.to = func(line string) { in.call.Log(0, 0, line, nil) } // a guest writes only while it is called
+	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel, seats: map[uint32]*seat{},
+		tickets: map[int32]*host.Ticket{}, nextID: 1, wake: make(chan struct{}, 1), shared: s.Shared}
+	in.output.to = func(line string) { in.speaker().Log(0, 0, line, nil) } // a guest writes only while it is called
 	in.invocation = &invocation{Context: context.Background(), instance: in}
 	// What the guest calls while it initialises is granted nothing.
-	in.call = host.NewCall(ctx, "", &host.Grants{}, host.Limits{}, silent{}, nil)
-	defer in.call.Close()
+	birth := newSeat(host.NewCall(ctx, "", &host.Grants{}, host.Limits{HostCalls: maxBirthCalls}, silent{}, nil))
+	defer birth.call.Close()
+	birth.call.SetTimeout(InitTimeout, errInit)
+	in.enter(time.Now())
+	in.seat(birth)
+	defer in.settled(birth, nil)
+	in.driver = birth
 	config := wazero.NewModuleConfig().
 		WithName("").
 		WithStartFunctions(). // _initialize is called below, where its errors are told apart
 		WithSysWalltime().
-		WithSysNanotime().
-		WithNanosleep(in.sleep).
+		WithNanotime(func() int64 { return int64(nanotime()) }, 1).
 		WithRandSource(rand.Reader).
 		WithStdout(in.output).
 		WithStderr(in.output)
@@ -119,55 +143,54 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 	}
 	module, err := m.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.invocation, memoryLimit{uint64(s.Memory)}), m.compiled, config)
 	if err != nil {
-		return nil, fmt.Errorf("%w: instantiate: %v", ErrABI, err)
+		return nil, fmt.Errorf("%w: instantiate: %w", ErrABI, in.explain(err))
 	}
 	in.module = module
 	if init := module.ExportedFunction(exportInit); init != nil {
 		if _, err := init.Call(in.invocation); err != nil {
-			err = in.explain(context.Cause(ctx), err)
+			err = in.explain(err)
 			return nil, errors.Join(fmt.Errorf("run %s: %w", exportInit, err), in.close())
 		}
 	}
 	in.handle = module.ExportedFunction(exportHandle)
+	in.start, in.resume = module.ExportedFunction(exportStart), module.ExportedFunction(exportResume)
+	in.born = int64(module.Memory().Size())
+	if s.Fresh {
+		in.image = takeImage(module, m.globals)
+	}
 	return in, nil
 }
 
+// maxBirthCalls bounds the host calls of _initialize.
+const maxBirthCalls = 1_000_000
+
+var errInit = errors.New("initialising takes too long")
+
 func (in *instance) close() error { return in.module.Close(context.Background()) }
 
-// sleep is the guest's time.Sleep. It ends with the invocation.
-func (in *instance) sleep(ns int64) {
-	timer := time.NewTimer(time.Duration(ns))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-in.call.Context().Done():
+// seat takes a call in: it gets its ids, and its time begins.
+func (in *instance) seat(s *seat) {
+	n := uint32(len(s.call.Deliveries()))
+	if in.nextID > 1<<31-2-n { // in time for a new instance
+		in.nextID, in.retired = 1, true
 	}
-}
-
-// silent drops the log of a guest that initialises: it has no function's log yet.
-type silent struct{}
-
-func (silent) Log(*host.Message, int, string, [][2]string) {}
-
-// maxScratch bounds what an instance keeps of its scratch memory.
-const maxScratch = 1 << 20
-
-// run calls the handler for an invocation. When the invocation's context ends,
-// its operations return cancelled and the handler may still return within
-// [Grace]; then the guest is stopped.
-func (in *instance) run(c *host.Call) error {
-	in.call, in.ended, in.refuelled, in.fuel = c, time.Time{}, time.Time{}, firstFuel
-	in.stack = [3]uint64{uint64(host.BatchID), uint64(host.BatchID + 1), uint64(len(c.Deliveries()))}
-	err := in.handle.CallWithStack(in.invocation, in.stack[:])
-	in.output.flush()
-	if err != nil {
-		err = in.explain(c.Ended(time.Now()), err)
+	s.id = in.nextID
+	if in.shared {
+		s.call.Number(0, s.id)
+		s.call.StartMovableClock()
+	} else {
+		s.call.Number(s.id, s.id+1)
+		n++
+		s.call.StartClock()
 	}
-	in.call = nil
-	if cap(in.scratch) > maxScratch {
-		in.scratch = nil
+	in.nextID += max(n, 1)
+	s.call.OnFinish(in.finished)
+	s.busy, s.own, s.credited = in.busy, 0, 0
+	if d := s.call.Deadline(); !d.IsZero() && d.Before(in.lookAt) {
+		in.lookAt = d
 	}
-	return err
+	in.seats[s.id] = s
+	in.hold(s)
 }
 
 // How much fuel a guest gets at a time: so much that it comes back after about a
@@ -183,18 +206,26 @@ const (
 // errStopped is what a guest's call ends with when its time is over.
 var errStopped = errors.New("stopped")
 
+// enter begins a crossing into the guest.
+func (in *instance) enter(now time.Time) {
+	in.mark, in.refuelled, in.fuel, in.lookAt = now, time.Time{}, firstFuel, now.Add(lookLatest)
+	in.timer = -1
+}
+
 // refuel is what a guest calls when its fuel is used up: it lets the host's other
 // work have its turn (nothing else interrupts compiled code, and the collector
 // waits for it), and stops a guest whose time and grace are over.
 func (in *instance) refuel() uint64 {
 	now := time.Now()
-	if in.call.Ended(now) != nil {
-		if in.ended.IsZero() {
-			in.ended = now
+	in.account(now)
+	if s := in.holder; s != nil {
+		s.call.Usage.Fuel += in.fuel
+		if err := s.call.Spend(s.own); err != nil {
+			panic(fmt.Errorf("%w: %w", ErrBudget, err))
 		}
-		if now.Sub(in.ended) >= Grace {
-			panic(errStopped)
-		}
+	}
+	if !now.Before(in.lookAt) {
+		in.mustEnd(in.look(now))
 	}
 	if took := now.Sub(in.refuelled); !in.refuelled.IsZero() {
 		if took < refuelSoon {
@@ -208,13 +239,35 @@ func (in *instance) refuel() uint64 {
 	return in.fuel
 }
 
+// mustEnd stops the guest for a call that does not end.
+func (in *instance) mustEnd(s *seat) {
+	if s != nil {
+		in.hold(s)
+		panic(errStopped)
+	}
+}
+
+// pause leaves the guest's clock standing while wait waits for something.
+func (in *instance) pause(wait func()) {
+	in.account(time.Now())
+	wait()
+	in.mark = time.Now()
+}
+
 // explain says in one line how a guest ended; the rest of a Go guest's trace is
 // in its log.
-func (in *instance) explain(ended, err error) error {
+func (in *instance) explain(err error) error {
 	var exit *sys.ExitError
 	switch {
-	case ended != nil:
-		return fmt.Errorf("%w: %v", ErrTimeout, ended)
+	case errors.Is(err, errStopped):
+		cause := error(errStopped)
+		if in.holder != nil {
+			cause = in.holder.call.Ended(time.Now())
+		}
+		return fmt.Errorf("%w: %v", ErrTimeout, cause)
+	case errors.Is(err, ErrBudget), errors.Is(err, ErrDeadlock):
+		text, _, _ := strings.Cut(err.Error(), " (recovered by wazero)")
+		return known{text, err}
 	case errors.As(err, &exit):
 		if said := in.output.first(); said != "" {
 			return fmt.Errorf("%w: status %d: %s", ErrExit, exit.ExitCode(), said)
@@ -228,3 +281,12 @@ func (in *instance) explain(ended, err error) error {
 	}
 	return fmt.Errorf("%w: %s", ErrTrap, text)
 }
+
+// known is an error of ours that came through the guest, without its trace.
+type known struct {
+	text string
+	err  error
+}
+
+func (k known) Error() string { return k.text }
+func (k known) Unwrap() error { return k.err }

@@ -24,6 +24,8 @@ const MaxModuleSize = 64 << 20
 const (
 	exportVersion = "pelton_abi_1"
 	exportHandle  = "pelton_handle"
+	exportStart   = "pelton_start"
+	exportResume  = "pelton_resume"
 	exportInit    = "_initialize"
 	wasiModule    = "wasi_snapshot_preview1"
 )
@@ -34,6 +36,17 @@ type Module struct {
 	engine   *Engine
 	compiled wazero.CompiledModule
 	digest   string
+	shares   bool     // has the exports for calls beside each other
+	globals  []string // exports that hold its mutable globals
+	changes  []string // that cannot be set back
+}
+
+// fits refuses a module whose instances cannot be set back between messages.
+func (m *Module) fits() error {
+	if len(m.changes) > 0 {
+		return fmt.Errorf("%w: it uses %s, whose effect outlives a message; use isolation: instance", ErrImage, strings.Join(m.changes, ", "))
+	}
+	return nil
 }
 
 // Digest returns the sha256 of a module's bytes, as sha256:<hex>.
@@ -53,14 +66,18 @@ func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manife
 	if m.Digest != "" && m.Digest != digest {
 		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrDigest, m.Digest, digest)
 	}
-	compiled, err := e.compile(ctx, module)
+	compiled, metered, err := e.compile(ctx, module)
 	if err != nil {
 		return nil, fmt.Errorf("%w: compile: %v", ErrNotWasm, err)
 	}
 	if err := errors.Join(checkExports(compiled), checkImports(compiled, m)); err != nil {
 		return nil, errors.Join(err, compiled.Close(ctx))
 	}
-	return &Module{engine: e, compiled: compiled, digest: digest}, nil
+	exports := compiled.ExportedFunctions()
+	return &Module{
+		engine: e, compiled: compiled, digest: digest, globals: metered.Globals, changes: metered.Changes,
+		shares: exports[exportStart] != nil && exports[exportResume] != nil,
+	}, nil
 }
 
 // Digest returns the module's digest.
@@ -109,6 +126,12 @@ func checkExports(c wazero.CompiledModule) error {
 		errs = append(errs, fmt.Errorf("%w: no export %s; build a reactor (Go: -buildmode=c-shared)", ErrABI, exportHandle))
 	} else if !sameTypes(h.ParamTypes(), i32, i32, i32) || !sameTypes(h.ResultTypes(), i64) {
 		errs = append(errs, fmt.Errorf("%w: export %s is not (i32, i32, i32) -> i64", ErrABI, exportHandle))
+	}
+	if h := exports[exportStart]; h != nil && (!sameTypes(h.ParamTypes(), i32, i32) || !sameTypes(h.ResultTypes(), i64)) {
+		errs = append(errs, fmt.Errorf("%w: export %s is not (i32, i32) -> i64", ErrABI, exportStart))
+	}
+	if h := exports[exportResume]; h != nil && (len(h.ParamTypes()) > 0 || !sameTypes(h.ResultTypes(), i64)) {
+		errs = append(errs, fmt.Errorf("%w: export %s is not () -> i64", ErrABI, exportResume))
 	}
 	if init := exports[exportInit]; init != nil && (len(init.ParamTypes()) > 0 || len(init.ResultTypes()) > 0) {
 		errs = append(errs, fmt.Errorf("%w: export %s is not () -> ()", ErrABI, exportInit))

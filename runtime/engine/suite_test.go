@@ -41,7 +41,7 @@ func TestSuite(t *testing.T) {
 			}
 			continue
 		}
-		m, err := r.CompileModule(ctx, metered)
+		m, err := r.CompileModule(ctx, metered.Bytes)
 		if (err == nil) != (plainErr == nil) {
 			t.Errorf("%s: metered %v, plain %v", filepath.Base(file), err, plainErr)
 		}
@@ -182,7 +182,7 @@ func instantiateBoth(t *testing.T, file string, plain, metered wazero.Runtime) p
 		t.Errorf("%s: %v", filepath.Base(file), err)
 		return pair{}
 	}
-	m, err := metered.InstantiateWithConfig(ctx, rewritten, config)
+	m, err := metered.InstantiateWithConfig(ctx, rewritten.Bytes, config)
 	if err != nil {
 		t.Errorf("%s: instantiate metered: %v", filepath.Base(file), err)
 		return pair{}

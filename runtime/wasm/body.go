@@ -112,6 +112,7 @@ func (m *meter) inspect(r *reader, typ uint32) shape {
 			r.u32()
 		default:
 			sub := r.immediates(op)
+			m.note(op, sub)
 			s.bulk = s.bulk || op == opMisc && isBulk(sub)
 			s.calls = s.calls || op == opCallIndirect
 		}
@@ -147,6 +148,23 @@ func (m *meter) inspect(r *reader, typ uint32) shape {
 	}
 	return s
 }
+
+// note remembers what cannot be set back.
+func (m *meter) note(op byte, sub uint32) {
+	switch {
+	case op == opTableSet:
+		m.changes["table.set"] = true
+	case op == opMisc && sub >= miscDataDrop:
+		if name := lasting[sub]; name != "" {
+			m.changes[name] = true
+		}
+	}
+}
+
+// lasting names the instructions of opMisc whose effect is neither in the memory
+// nor in a global.
+var lasting = [...]string{miscDataDrop: "data.drop", miscTableInit: "table.init", miscElemDrop: "elem.drop",
+	miscTableCopy: "table.copy", miscTableGrow: "table.grow", miscTableFill: "table.fill"}
 
 // declare copies the declarations of locals, with one i32 more for a body that
 // needs it. Its index is the number of locals that there were.

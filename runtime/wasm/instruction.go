@@ -13,6 +13,7 @@ const (
 	opLocalTee     = 0x22
 	opGlobalGet    = 0x23
 	opGlobalSet    = 0x24
+	opTableSet     = 0x26
 	opI64Const     = 0x42
 	opI64LtS       = 0x53
 	opI64Sub       = 0x7D
@@ -26,9 +27,11 @@ const (
 // The sub-opcodes of opMisc that move as much as an operand says.
 const (
 	miscMemoryInit = 8
+	miscDataDrop   = 9
 	miscMemoryCopy = 10
 	miscMemoryFill = 11
 	miscTableInit  = 12
+	miscElemDrop   = 13
 	miscTableCopy  = 14
 	miscTableGrow  = 15
 	miscTableFill  = 17

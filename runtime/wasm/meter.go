@@ -1,5 +1,12 @@
 package wasm
 
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // The import that Meter adds: refuel() -> i64 is called when the fuel is used up
 // and returns the new amount, or does not return.
 const (
@@ -15,12 +22,12 @@ const (
 // table instructions are charged by their length and checked themselves. A
 // function that begins with a loop is not checked at its entry as well, and a
 // short one that neither loops nor calls is not checked at all.
-func Meter(module []byte) ([]byte, error) {
+func Meter(module []byte) (*Metered, error) {
 	list, err := sections(module)
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{}
+	m := &meter{changes: map[string]bool{}}
 	if err := m.survey(list); err != nil {
 		return nil, err
 	}
@@ -35,7 +42,18 @@ func Meter(module []byte) ([]byte, error) {
 		out = appendU32(out, uint32(len(payload)))
 		out = append(out, payload...)
 	}
-	return out, nil
+	return &Metered{Bytes: out, Globals: m.exported, Changes: slices.Sorted(maps.Keys(m.changes))}, nil
+}
+
+// Metered is a rewritten module.
+type Metered struct {
+	Bytes []byte
+	// Globals are the names under which the rewrite exports the module's mutable
+	// globals, so that an instance can be set back.
+	Globals []string
+	// Changes names what the module can do to an instance that setting back its
+	// memory and Globals does not undo.
+	Changes []string
 }
 
 // unitSize is how many instructions a unit of fuel stands for. From fewUnits on
@@ -58,6 +76,9 @@ type meter struct {
 	imported  uint32   // functions
 	functions []uint32 // types of the defined ones
 	globals   uint32   // imported and defined
+	mutable   []uint32 // globals that are numbers and can change
+	exported  []string // their names
+	changes   map[string]bool
 }
 
 // fuel is the index of the global that is added, the last one.
@@ -184,7 +205,7 @@ func (m *meter) rewriteTables(r *reader) []byte {
 
 // complete adds the sections that the rewrite needs and the module has not.
 func (m *meter) complete(list []section) []section {
-	for _, id := range []byte{secType, secImport, secGlobal} {
+	for _, id := range []byte{secType, secImport, secGlobal, secExport} {
 		list = withSection(list, id)
 	}
 	return list
@@ -255,8 +276,17 @@ func appendMore(r *reader, element ...byte) []byte {
 func (m *meter) rewriteGlobals(r *reader) []byte {
 	n := r.u32()
 	out := appendU32(nil, n+1)
-	for range n {
-		out = append(out, r.valueType(), r.byte())
+	m.mutable = m.mutable[:0]
+	for i := range n {
+		typ, mutable := r.valueType(), r.byte()
+		if mutable == 1 {
+			if typ >= 0x7C && typ <= 0x7F { // a number of up to 64 bits
+				m.mutable = append(m.mutable, m.globals-n+i)
+			} else {
+				m.changes["global of a vector or reference"] = true
+			}
+		}
+		out = append(out, typ, mutable)
 		out = m.constant(r, out)
 	}
 	return append(out, 0x7E, 1, opI64Const, 0, opEnd) // a mutable i64
@@ -282,9 +312,13 @@ func (m *meter) constant(r *reader, out []byte) []byte {
 
 func (m *meter) rewriteExports(r *reader) []byte {
 	n := r.count(MaxTypes, "exports")
-	out := appendU32(nil, n)
+	out := appendU32(nil, n+uint32(len(m.mutable)))
 	for range n {
-		out = appendName(out, string(r.name()))
+		name := string(r.name())
+		if strings.HasPrefix(name, globalPrefix) {
+			r.fail(ErrUnsupported, "an export named %q, which is the host's", name)
+		}
+		out = appendName(out, name)
 		kind, index := r.byte(), r.u32()
 		switch kind {
 		case 0:
@@ -296,8 +330,16 @@ func (m *meter) rewriteExports(r *reader) []byte {
 		}
 		out = appendU32(append(out, kind), index)
 	}
+	for _, index := range m.mutable {
+		name := globalPrefix + strconv.Itoa(int(index))
+		m.exported = append(m.exported, name)
+		out = appendU32(append(appendName(out, name), 3), index)
+	}
 	return out
 }
+
+// globalPrefix begins the names of the exports that the rewrite adds.
+const globalPrefix = "_pelton_global_"
 
 // rewriteElements copies the element section in all of its eight forms
 // (core specification §5.5.12).

@@ -85,7 +85,7 @@ func TestRewrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := sections(out)
+	list, err := sections(out.Bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +145,8 @@ func FuzzMeter(f *testing.F) {
 	f.Add(whole())
 	f.Fuzz(func(t *testing.T, module []byte) {
 		out, err := Meter(module)
-		if err == nil && len(out) > 4*len(module)+10_000*(1+len(module)/100) {
-			t.Errorf("%d bytes became %d", len(module), len(out))
+		if err == nil && len(out.Bytes) > 4*len(module)+10_000*(1+len(module)/100) {
+			t.Errorf("%d bytes became %d", len(module), len(out.Bytes))
 		}
 	})
 }

@@ -88,7 +88,10 @@ func (f *function) prepare(ctx context.Context, h *Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.status.File, err)
 	}
-	if f.pool, err = engine.NewPool(ctx, f.module, settings(m)); err != nil {
+	if f.pool, err = engine.NewPool(f.module, settings(m)); err == nil {
+		err = f.pool.Try(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", ModulePath(f.status.File, m), err)
 	}
 	f.status.Running = domain.New(m, f.module.Digest(), f.pool, grants, h.config.Log)
@@ -110,8 +113,9 @@ func Unsupported(m *manifests.Manifest) error {
 	return errors.Join(errs...)
 }
 
-// settings says how the manifest's instances run. Until an instance can hold
-// many deliveries, each that waits holds one.
+// settings says how the manifest's instances run. Deliveries share an instance
+// when each is an invocation of its own and nothing of the function is a
+// transaction.
 func settings(m *manifests.Manifest) engine.Settings {
 	most := m.Instances.Max
 	if most == 0 {
@@ -119,13 +123,26 @@ func settings(m *manifests.Manifest) engine.Settings {
 	}
 	return engine.Settings{
 		Max: min(most, m.Concurrency), Memory: int64(m.Limits.Memory), Env: m.Config,
-		Fresh: m.Isolation == "message",
+		Fresh: m.Isolation == "message", Shared: m.WriteDatabase() == "" && single(m),
 	}
+}
+
+// single reports whether every trigger brings one delivery at a time.
+func single(m *manifests.Manifest) bool {
+	for _, t := range m.Triggers {
+		if t.Batch.Max > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *function) makeTriggers(h *Host) {
 	m := f.status.Manifest
 	atOnce := settings(m).Max // an invocation holds an instance
+	if f.pool.Shared() {
+		atOnce = m.Concurrency
+	}
 	letters := &trigger.DeadLetters{JS: h.js, Config: m.DeadLetter, Function: m.Name, Host: h.config.Name, Region: h.config.Region}
 	for _, t := range m.Triggers {
 		if t.Kind() == "request" {

@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+)
+
+// bell is the file descriptor of the doorbell: a stream that can be read when
+// the guest has nothing to do. A guest whose language has a scheduler parks on
+// it, so that the scheduler itself finds out, and tells in poll_oneoff, that
+// nothing else can run and when the next timer is due. See sdk/ABI.md.
+const bell = 1 << 20
+
+// The errnos and layouts of WASI preview 1 (snapshot/preview1/witx/typenames).
+const (
+	wasiOK    = 0
+	wasiAgain = 6
+	wasiBadf  = 8
+	wasiInval = 28
+
+	subscriptionSize = 48
+	eventSize        = 32
+	eventClock       = 0
+	eventRead        = 1
+	absolute         = 1 // flag of a clock subscription
+	realtime         = 0 // clock id
+	nonBlocking      = 4 // flag of a file descriptor
+	characterDevice  = 2
+	maxSubscriptions = 1 << 16
+)
+
+// instantiateWASI makes the module of WASI functions: wazero's, but for those
+// that wait, which end with the call, and those of the doorbell.
+func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
+	b := r.NewHostModuleBuilder(wasiModule)
+	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
+	for name, f := range map[string]struct {
+		params []api.ValueType
+		call   func(in *instance, stack []uint64) uint64
+	}{
+		"poll_oneoff":         {types(i32, i32, i32, i32), pollOneoff},
+		"fd_read":             {types(i32, i32, i32, i32), fdRead},
+		"fd_fdstat_get":       {types(i32, i32), fdstatGet},
+		"fd_fdstat_set_flags": {types(i32, i32), func(*instance, []uint64) uint64 { return wasiOK }},
+		"fd_prestat_get":      {types(i32, i32), func(*instance, []uint64) uint64 { return wasiBadf }},
+		"fd_prestat_dir_name": {types(i32, i32, i32), func(*instance, []uint64) uint64 { return wasiBadf }},
+	} {
+		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
+			in := ctx.(*invocation).instance
+			if in.module == nil {
+				in.module = m // a start function runs before there is an instance
+			}
+			stack[0] = f.call(in, stack)
+		})
+		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, types(i32)).Export(name)
+	}
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+// fdstatGet says what a file descriptor is: the three of the program, and the
+// doorbell, which does not block.
+func fdstatGet(in *instance, stack []uint64) uint64 {
+	fd, flags := uint32(stack[0]), byte(0)
+	if fd > 2 && fd != bell {
+		return wasiBadf
+	}
+	if fd == bell {
+		flags = nonBlocking
+	}
+	stat := in.memory(stack[1], 24)
+	clear(stat)
+	stat[0], stat[2] = characterDevice, flags
+	binary.LittleEndian.PutUint64(stat[8:], math.MaxUint64) // rights
+	return wasiOK
+}
+
+// fdRead reads nothing from the program's input. From the doorbell it reads the
+// nanoseconds until the guest's next timer once the bell has rung.
+func fdRead(in *instance, stack []uint64) uint64 {
+	fd := uint32(stack[0])
+	read := in.memory(stack[3], 4)
+	switch {
+	case fd == bell && !in.rung:
+		return wasiAgain
+	case fd == bell:
+		if uint32(stack[2]) == 0 {
+			return wasiInval
+		}
+		vector := in.memory(stack[1], 8)
+		at, size := binary.LittleEndian.Uint32(vector), binary.LittleEndian.Uint32(vector[4:])
+		if size < 8 {
+			return wasiInval
+		}
+		in.rung = false
+		binary.LittleEndian.PutUint64(in.memory(uint64(at), 8), uint64(in.timer))
+		binary.LittleEndian.PutUint32(read, 8)
+		return wasiOK
+	case fd == 0:
+		binary.LittleEndian.PutUint32(read, 0)
+		return wasiOK
+	}
+	return wasiBadf
+}
+
+// pollOneoff waits for the first of a guest's clocks, or for the doorbell. It
+// ends early when the call's time is over.
+func pollOneoff(in *instance, stack []uint64) uint64 {
+	count := uint32(stack[2])
+	if count == 0 || count > maxSubscriptions {
+		return wasiInval
+	}
+	subs := in.memory(stack[0], uint64(count)*subscriptionSize)
+	events := in.memory(stack[1], uint64(count)*eventSize)
+	written := in.memory(stack[3], 4)
+	p := readPoll(subs, time.Now())
+	rung := p.bell != nil && p.wait != 0 && in.await(p.wait)
+	if p.bell == nil && p.wait > 0 && !p.now {
+		in.nap(p.wait)
+	}
+	n := 0
+	put := func(sub []byte, errno uint16, kind byte) {
+		e := events[n*eventSize : (n+1)*eventSize]
+		clear(e)
+		copy(e, sub[:8])
+		binary.LittleEndian.PutUint16(e[8:], errno)
+		e[10] = kind
+		n++
+	}
+	for i := 0; i < len(subs); i += subscriptionSize {
+		switch sub := subs[i : i+subscriptionSize]; {
+		case sub[8] == eventClock:
+			if !rung {
+				put(sub, wasiOK, eventClock)
+			}
+		case binary.LittleEndian.Uint32(sub[16:]) != bell:
+			put(sub, wasiBadf, sub[8])
+		case rung:
+			put(sub, wasiOK, eventRead)
+		}
+	}
+	binary.LittleEndian.PutUint32(written, uint32(n))
+	return wasiOK
+}
+
+// poll is what a guest waits for.
+type poll struct {
+	wait time.Duration // until the first clock; negative without one
+	bell []byte        // the doorbell's subscription
+	now  bool          // something else is asked for, which is answered at once
+}
+
+func readPoll(subs []byte, now time.Time) poll {
+	p := poll{wait: -1}
+	for ; len(subs) > 0; subs = subs[subscriptionSize:] {
+		if subs[8] != eventClock {
+			if binary.LittleEndian.Uint32(subs[16:]) == bell && subs[8] == eventRead {
+				p.bell = subs[:subscriptionSize]
+			} else {
+				p.now = true
+			}
+			continue
+		}
+		wait := time.Duration(min(binary.LittleEndian.Uint64(subs[24:]), math.MaxInt64))
+		if binary.LittleEndian.Uint16(subs[40:])&absolute != 0 {
+			since := nanotime()
+			if binary.LittleEndian.Uint32(subs[16:]) == realtime {
+				since = time.Duration(now.UnixNano())
+			}
+			wait = max(0, wait-since)
+		}
+		if p.wait < 0 || wait < p.wait {
+			p.wait = wait
+		}
+	}
+	return p
+}
+
+// nanotime is the guests' monotonic clock; its beginning says nothing.
+func nanotime() time.Duration { return time.Since(epoch) }
+
+var epoch = time.Now()
+
+// nap is a guest's sleep: it ends early when the call's time is over. One that
+// sleeps on then is let to, for so long at a time.
+func (in *instance) nap(d time.Duration) {
+	const late = 10 * time.Millisecond
+	in.pause(func() {
+		for end := time.Now().Add(d); ; {
+			now := time.Now()
+			if !now.Before(in.lookAt) {
+				in.mustEnd(in.look(now))
+			}
+			over := in.holder != nil && !in.holder.ended.IsZero()
+			until := in.lookAt
+			if end.Before(until) {
+				until = end
+			}
+			if over {
+				until = now.Add(min(late, end.Sub(now)))
+			}
+			if !now.Before(end) {
+				return
+			}
+			time.Sleep(until.Sub(now))
+			if over {
+				return
+			}
+		}
+	})
+}
+
+// await is what a guest's scheduler calls when it has nothing to run: for shared
+// calls it rings at once, so that the guest returns; for a batch it waits for
+// news or the guest's next timer, and reports whether it rang.
+func (in *instance) await(timer time.Duration) bool {
+	in.timer = timer
+	switch {
+	case in.shared:
+	case timer < 0 && !in.openTickets() && !in.news():
+		// Either the batch has been handled, or it never will be: then the guest
+		// comes here again.
+		if in.hopeless {
+			panic(errHopeless)
+		}
+		in.hopeless = true
+	case !in.sleep(timer):
+		return false
+	default:
+		in.hopeless = false
+	}
+	in.rung = true
+	return true
+}
+
+var errHopeless = fmt.Errorf("%w: the handler waits for what nothing can bring about: no operation is under way and no timer is set", ErrDeadlock)
+
+// sleep waits for news of the call, for no longer than d if that is not
+// negative, and reports whether there is news. A call whose time is over is
+// told so once; after its grace the guest is stopped.
+func (in *instance) sleep(d time.Duration) (news bool) {
+	var end <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		end = timer.C
+	}
+	in.pause(func() {
+		for news = in.news(); !news; news = in.news() {
+			look := time.NewTimer(time.Until(in.lookAt))
+			select {
+			case <-in.wake:
+			case <-end:
+				look.Stop()
+				return
+			case <-look.C:
+			}
+			look.Stop()
+			if now := time.Now(); !now.Before(in.lookAt) {
+				in.mustEnd(in.look(now))
+			}
+		}
+	})
+	return news
+}
