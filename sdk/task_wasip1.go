@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 )
@@ -25,8 +26,10 @@ const bellFD = 1 << 20
 var (
 	doorbell   = os.NewFile(bellFD, "doorbell")
 	ring       [8]byte
-	unfinished int                         // handlers
-	tasks      = map[uint32]*taskContext{} // by the id of the delivery or batch
+	unfinished int                         // handlers that have not returned
+	waiting    []*Msg                      // that no goroutine has taken yet, the last first
+	tasks      = map[uint32]*taskContext{} // whose contexts were looked at, by the id of the delivery or batch
+	ended      = map[uint32]struct{}{}     // others whose time is over
 	parked     = map[int32]chan struct{}{} // by ticket
 	early      = map[int32]struct{}{}      // tickets that finished before anybody waited
 )
@@ -51,10 +54,9 @@ func peltonHandle(batch, first, count uint32) int64 {
 //go:wasmexport pelton_start
 func peltonStart(first, count uint32) int64 {
 	msgs, err := readDeliveries(first, count)
-	for _, m := range msgs {
-		unfinished++
-		go runOne(m)
-	}
+	unfinished += len(msgs)
+	slices.Reverse(msgs)
+	waiting = append(msgs, waiting...)
 	for id := first; err != nil && id < first+count; id++ {
 		endDelivery(id, err)
 	}
@@ -72,7 +74,10 @@ func peltonResume() int64 {
 // none.
 func run() int64 {
 	for {
-		runtime.Gosched()
+		for len(waiting) > 0 { // those that took the ones before wait for something
+			go runWaiting()
+			runtime.Gosched()
+		}
 		if unfinished == 0 {
 			return 0
 		}
@@ -111,6 +116,8 @@ func drain() (news bool) {
 			if v < 0 {
 				if t := tasks[uint32(-v)]; t != nil {
 					t.end()
+				} else {
+					ended[uint32(-v)] = struct{}{}
 				}
 				continue
 			}
@@ -140,9 +147,10 @@ func park(ticket int32) {
 
 // taskContext is the context of a batch, or of a delivery that came by itself.
 type taskContext struct {
-	id   uint32
-	done chan struct{} // made when it is asked for
-	err  error
+	id    uint32
+	known bool          // among the tasks
+	done  chan struct{} // made when it is asked for
+	err   error
 }
 
 // Deadline says that the time is not known before: it does not run while others
@@ -151,6 +159,7 @@ func (t *taskContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done is closed when the delivery's time is over.
 func (t *taskContext) Done() <-chan struct{} {
+	t.register()
 	if t.done == nil {
 		t.done = make(chan struct{})
 		if t.err != nil {
@@ -162,6 +171,7 @@ func (t *taskContext) Done() <-chan struct{} {
 
 // Err asks the host, so that a handler that computes can find out.
 func (t *taskContext) Err() error {
+	t.register()
 	if t.err == nil {
 		drain()
 	}
@@ -186,17 +196,25 @@ func (t *taskContext) end() {
 	}
 }
 
-// begun makes the context of a task.
-func begun(id uint32) *taskContext {
-	t := &taskContext{id: id}
-	tasks[id] = t
-	return t
+// register has the task told when its time is over. Most are never asked.
+func (t *taskContext) register() {
+	if t.known {
+		return
+	}
+	t.known = true
+	tasks[t.id] = t
+	if _, over := ended[t.id]; over {
+		t.end()
+	}
 }
 
 // over forgets a task. What it started and left behind finds its context ended.
 func (t *taskContext) over() {
-	delete(tasks, t.id)
 	unfinished--
+	if t.known {
+		delete(tasks, t.id)
+	}
+	delete(ended, t.id)
 	if t.err == nil {
 		t.err = context.Canceled
 		if t.done != nil {
@@ -205,9 +223,18 @@ func (t *taskContext) over() {
 	}
 }
 
-// runOne handles a delivery that came by itself.
+// runWaiting handles deliveries that came by themselves, one after another as
+// long as none of them waits for anything: then others are taken beside it.
+func runWaiting() {
+	for len(waiting) > 0 {
+		m := waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
+		runOne(m)
+	}
+}
+
 func runOne(m *Msg) {
-	t := begun(m.id)
+	t := &taskContext{id: m.id}
 	defer t.over()
 	if single != nil {
 		endDelivery(m.id, guarded(t, m, single))
@@ -221,7 +248,7 @@ func runOne(m *Msg) {
 
 // runBatch handles a batch.
 func runBatch(batch, first, count uint32) {
-	t := begun(batch)
+	t := &taskContext{id: batch}
 	defer t.over()
 	settled := 0
 	msgs, err := readDeliveries(first, count)

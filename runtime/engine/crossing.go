@@ -157,8 +157,10 @@ func (in *instance) tell(numbers []int32) int {
 			break
 		}
 		took++
-		numbers[n] = -int32(id)
-		n++
+		if in.seats[id] != nil {
+			numbers[n] = -int32(id)
+			n++
+		}
 	}
 	in.expired = drop(in.expired, took)
 	return n

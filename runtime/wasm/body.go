@@ -4,25 +4,16 @@ import "fmt"
 
 // rewriteCode rewrites every function's body.
 func (m *meter) rewriteCode(s section) ([]byte, error) {
-	r := newReader(s.payload, s.at)
-	n := r.count(MaxTypes, "bodies")
-	if int(n) != len(m.functions) && r.err == nil {
-		return nil, fmt.Errorf("%w: %d function bodies for %d functions", ErrMalformed, n, len(m.functions))
+	bodies, err := m.bodies(s)
+	if err != nil {
+		return nil, err
 	}
+	graph := newGraph(m.imported, bodies)
 	out := make([]byte, 0, len(s.payload)+len(s.payload)/8)
-	out = appendU32(out, n)
+	out = appendU32(out, uint32(len(bodies)))
 	var scratch []byte
-	for i := range n {
-		size := r.u32()
-		if size > MaxBody {
-			r.fail(ErrTooBig, "function %d has %d bytes, the limit is %d", i, size, MaxBody)
-		}
-		at := r.offset()
-		body := r.bytes(size)
-		if r.err != nil {
-			return nil, r.err
-		}
-		rewritten, err := m.rewriteBody(m.functions[i], body, at, scratch[:0])
+	for i := range bodies {
+		rewritten, err := m.rewriteBody(&bodies[i], graph.plan(i), scratch[:0])
 		if err != nil {
 			return nil, fmt.Errorf("function %d: %w", i, err)
 		}
@@ -30,31 +21,69 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 		out = appendU32(out, uint32(len(rewritten)))
 		out = append(out, rewritten...)
 	}
-	return out, r.err
+	return out, nil
 }
 
-// shape is what a first pass over a body finds out.
-type shape struct {
-	locals  int   // bytes of the declarations
-	count   int   // locals, parameters included
-	bulk    bool  // has an instruction that is charged by its length
-	calls   bool  // calls others
-	loop    bool  // begins with a loop
-	units   []int // of each loop in order, then of the entry
-	outside int   // instructions outside of loops
-}
-
-func (m *meter) rewriteBody(typ uint32, body []byte, at int, out []byte) ([]byte, error) {
-	r := m.reader(body, at)
-	s := m.inspect(r, typ)
-	if r.err != nil {
-		return nil, r.err
+// bodies reads the code section: every body is walked over once.
+func (m *meter) bodies(s section) ([]body, error) {
+	r := newReader(s.payload, s.at)
+	n := r.count(MaxTypes, "bodies")
+	if int(n) != len(m.functions) && r.err == nil {
+		return nil, fmt.Errorf("%w: %d function bodies for %d functions", ErrMalformed, n, len(m.functions))
 	}
-	out = s.declare(body, out)
-	r = m.reader(body, at)
-	r.at = s.locals
-	if (s.calls || s.outside > shortLeaf) && !s.loop {
-		out = m.check(out, s.units[len(s.units)-1])
+	bodies := make([]body, 0, n)
+	for i := range n {
+		size := r.u32()
+		if size > MaxBody {
+			r.fail(ErrTooBig, "function %d has %d bytes, the limit is %d", i, size, MaxBody)
+		}
+		b := body{at: r.offset(), bytes: r.bytes(size), params: int(m.params[m.functions[i]])}
+		if r.err != nil {
+			return nil, r.err
+		}
+		if err := m.inspect(&b); err != nil {
+			return nil, fmt.Errorf("function %d: %w", i, err)
+		}
+		bodies = append(bodies, b)
+	}
+	r.end()
+	return bodies, r.err
+}
+
+// body is a function's code with what a walk over it finds out.
+type body struct {
+	bytes    []byte
+	at       int // in the module
+	params   int
+	declared int    // bytes of the declarations of locals
+	locals   int    // parameters included
+	bulk     bool   // has an instruction that is charged by its length
+	indirect bool   // calls what is not known
+	first    bool   // begins with a loop
+	outside  int    // instructions outside of loops
+	loops    []loop // in the order of their heads
+	calls    []site
+}
+
+// loop is one loop of a body. One that no branch goes back to is none.
+type loop struct {
+	parent int // the loop around it, -1 for none
+	size   int // instructions, without those of inner loops
+	taken  bool
+}
+
+// site is a call of a known function.
+type site struct {
+	function uint32
+	loop     int // the innermost that it is in, -1 for none
+}
+
+func (m *meter) rewriteBody(b *body, p plan, out []byte) ([]byte, error) {
+	out = b.declare(out)
+	r := m.reader(b.bytes, b.at)
+	r.at = b.declared
+	if p.entry > 0 {
+		out = m.check(out, p.entry)
 	}
 	loops := 0
 	for r.err == nil && r.left() > 0 {
@@ -67,11 +96,13 @@ func (m *meter) rewriteBody(typ uint32, body []byte, at int, out []byte) ([]byte
 		}
 		sub := r.immediates(op)
 		if op == opMisc && isBulk(sub) {
-			out = m.charge(out, uint32(s.count))
+			out = m.charge(out, uint32(b.locals))
 		}
 		out = append(out, r.b[start:r.at]...)
 		if op == opLoop {
-			out = m.check(out, s.units[loops])
+			if p.loops[loops] > 0 {
+				out = m.check(out, p.loops[loops])
+			}
 			loops++
 		}
 	}
@@ -86,67 +117,123 @@ func isBulk(sub uint32) bool {
 	return false
 }
 
-// inspect walks over a body once: it finds its shape and checks its structure.
-func (m *meter) inspect(r *reader, typ uint32) shape {
-	s := shape{count: int(m.params[typ])}
+// inspect walks over a body once: it finds out about it and checks its
+// structure.
+func (m *meter) inspect(b *body) error {
+	r := m.reader(b.bytes, b.at)
+	b.locals = b.params
 	for range r.count(MaxLocals, "local declarations") {
 		n := r.u32()
 		r.valueType()
-		if s.count += int(n); s.count > MaxLocals {
-			r.fail(ErrTooBig, "%d locals, the limit is %d", s.count, MaxLocals)
-			return s
+		if b.locals += int(n); b.locals > MaxLocals || n > MaxLocals {
+			r.fail(ErrTooBig, "%d locals, the limit is %d", b.locals, MaxLocals)
+			return r.err
 		}
 	}
-	s.locals = r.at
-	open := []int{-1} // for each open block the loop that it is, -1 for others
-	sizes := []int{}  // instructions of each loop
-	inner := []int{}  // the loops that are open, innermost last
-	first := true
-	for r.err == nil && len(open) > 0 {
-		op := r.byte()
-		switch op {
-		case opCall:
-			r.u32()
-			s.calls = true
-		case opRefFunc:
-			r.u32()
-		default:
-			sub := r.immediates(op)
-			m.note(op, sub)
-			s.bulk = s.bulk || op == opMisc && isBulk(sub)
-			s.calls = s.calls || op == opCallIndirect
-		}
-		switch op {
-		case opLoop:
-			s.loop = s.loop || first
-			open = append(open, len(sizes))
-			inner = append(inner, len(sizes))
-			sizes = append(sizes, 0)
-		case opBlock, opIf:
-			open = append(open, -1)
-		case opEnd:
-			if open[len(open)-1] >= 0 {
-				inner = inner[:len(inner)-1]
-			}
-			open = open[:len(open)-1]
-		}
-		if len(open) > MaxNesting {
-			r.fail(ErrTooBig, "blocks are nested deeper than %d", MaxNesting)
-		}
-		if len(inner) > 0 {
-			sizes[inner[len(inner)-1]]++
-		} else {
-			s.outside++
-		}
-		first = first && op == opBlock // blocks before the loop cost nothing
+	b.declared = r.at
+	w := walk{meter: m, reader: r, body: b, open: make([]int, 1, 32), inner: -1, first: true}
+	w.open[0] = -1
+	for r.err == nil && len(w.open) > 0 {
+		w.step()
 	}
 	if r.err == nil && r.left() > 0 {
 		r.fail(ErrMalformed, "%d bytes follow the end of a function", r.left())
 	}
-	for _, n := range append(sizes, s.outside) {
-		s.units = append(s.units, unitsOf(n))
+	b.settleLoops()
+	return r.err
+}
+
+// settleLoops counts the instructions of what only looks like a loop to what is
+// around it.
+func (b *body) settleLoops() {
+	b.first = b.first && b.loops[0].taken
+	for i := len(b.loops) - 1; i >= 0; i-- {
+		l := &b.loops[i]
+		switch {
+		case l.taken:
+		case l.parent < 0:
+			b.outside += l.size
+		default:
+			b.loops[l.parent].size += l.size
+		}
 	}
-	return s
+	for i := range b.calls {
+		for s := &b.calls[i]; s.loop >= 0 && !b.loops[s.loop].taken; {
+			s.loop = b.loops[s.loop].parent
+		}
+	}
+}
+
+// walk is the state of a walk over a body.
+type walk struct {
+	meter  *meter
+	reader *reader
+	body   *body
+	open   []int // for each open block the loop that it is, -1 for others
+	inner  int   // the innermost open loop, -1 for none
+	first  bool  // nothing but blocks has come
+}
+
+func (w *walk) step() {
+	r, b := w.reader, w.body
+	op := r.byte()
+	switch op {
+	case opCall:
+		b.calls = append(b.calls, site{r.u32(), w.inner})
+	case opRefFunc:
+		r.u32()
+	case opBr, opBrIf:
+		w.branch(r.u32())
+	case opBrTable:
+		for range r.count(MaxBody, "branch targets") {
+			w.branch(r.u32())
+		}
+		w.branch(r.u32())
+	default:
+		sub := r.immediates(op)
+		w.meter.note(op, sub)
+		b.bulk = b.bulk || op == opMisc && isBulk(sub)
+		b.indirect = b.indirect || op == opCallIndirect
+	}
+	w.nest(op)
+	if w.inner >= 0 {
+		b.loops[w.inner].size++
+	} else {
+		b.outside++
+	}
+	w.first = w.first && op == opBlock // blocks before the loop cost nothing
+}
+
+// branch notes where a branch goes.
+func (w *walk) branch(depth uint32) {
+	if uint64(depth) >= uint64(len(w.open)) {
+		w.reader.fail(ErrMalformed, "a branch out of %d blocks of %d", depth+1, len(w.open))
+		return
+	}
+	if l := w.open[len(w.open)-1-int(depth)]; l >= 0 {
+		w.body.loops[l].taken = true
+	}
+}
+
+// nest follows the beginnings and ends of blocks.
+func (w *walk) nest(op byte) {
+	switch op {
+	case opLoop:
+		w.body.first = w.body.first || w.first
+		w.open = append(w.open, len(w.body.loops))
+		w.body.loops = append(w.body.loops, loop{parent: w.inner})
+		w.inner = len(w.body.loops) - 1
+	case opBlock, opIf:
+		w.open = append(w.open, -1)
+	case opEnd:
+		if l := w.open[len(w.open)-1]; l >= 0 {
+			w.inner = w.body.loops[l].parent
+		}
+		w.open = w.open[:len(w.open)-1]
+	}
+	if len(w.open) > MaxNesting {
+		w.reader.fail(ErrTooBig, "blocks are nested deeper than %d", MaxNesting)
+	}
 }
 
 // note remembers what cannot be set back.
@@ -168,14 +255,14 @@ var lasting = [...]string{miscDataDrop: "data.drop", miscTableInit: "table.init"
 
 // declare copies the declarations of locals, with one i32 more for a body that
 // needs it. Its index is the number of locals that there were.
-func (s *shape) declare(body, out []byte) []byte {
-	if !s.bulk {
-		return append(out, body[:s.locals]...)
+func (b *body) declare(out []byte) []byte {
+	if !b.bulk {
+		return append(out, b.bytes[:b.declared]...)
 	}
-	r := newReader(body, 0)
+	r := newReader(b.bytes, 0)
 	n := r.u32()
 	out = appendU32(out, n+1)
-	out = append(out, body[r.at:s.locals]...)
+	out = append(out, b.bytes[r.at:b.declared]...)
 	return append(out, 1, 0x7F)
 }
 

@@ -7,6 +7,9 @@ const (
 	opIf           = 0x04
 	opElse         = 0x05
 	opEnd          = 0x0B
+	opBr           = 0x0C
+	opBrIf         = 0x0D
+	opBrTable      = 0x0E
 	opCall         = 0x10
 	opCallIndirect = 0x11
 	opLocalGet     = 0x20

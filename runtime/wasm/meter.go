@@ -19,9 +19,10 @@ const (
 //
 // One unit is charged at each loop's head and each checked entry for about
 // [unitSize] instructions that may follow before the next check; bulk memory and
-// table instructions are charged by their length and checked themselves. A
-// function that begins with a loop is not checked at its entry as well, and a
-// short one that neither loops nor calls is not checked at all.
+// table instructions are charged by their length and checked themselves. See
+// graph for the functions that are not checked at their entry. One that begins
+// with a loop is not checked there twice, and a loop that nothing branches back
+// to is none.
 func Meter(module []byte) (*Metered, error) {
 	list, err := sections(module)
 	if err != nil {
@@ -58,12 +59,11 @@ type Metered struct {
 
 // unitSize is how many instructions a unit of fuel stands for. From fewUnits on
 // it stands for longBody of them: in a loop that is a whole Go function, one pass
-// runs a small part. A leaf of up to shortLeaf instructions is free.
+// runs a small part.
 const (
-	unitSize  = 32
-	fewUnits  = 16
-	longBody  = 512
-	shortLeaf = 4 * unitSize
+	unitSize = 32
+	fewUnits = 16
+	longBody = 512
 )
 
 // unitsOf is what a check charges for n instructions that may follow it.
