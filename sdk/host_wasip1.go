@@ -38,6 +38,9 @@ func hostOpResult(ticket int32, buf unsafe.Pointer, capacity uint32) int32
 //go:wasmimport pelton op_cancel
 func hostOpCancel(ticket int32) int32
 
+//go:wasmimport pelton await
+func hostAwait(nanoseconds int64)
+
 //go:wasmimport pelton ready
 func hostReady(buf unsafe.Pointer, capacity uint32) int32
 
@@ -192,28 +195,77 @@ func sent(f frame) (unsafe.Pointer, uint32) {
 	return at(f)
 }
 
-func readDeliveries(first, count uint32) ([]*Msg, error) {
+// task is a delivery that came by itself, with its context.
+type task struct {
+	msg     Msg
+	context taskContext
+}
+
+// readDeliveries reads deliveries. One copy is made for all of them: texts and
+// bodies are views of it.
+func readDeliveries(first, count uint32) ([]task, error) {
 	read := func(buf unsafe.Pointer, capacity uint32) int32 { return hostDeliveryRead(first, count, buf, capacity) }
 	buf := takeScratch()
 	whole, err := answer(buf, read(at(buf)), read)
 	if err != nil {
 		return nil, err
 	}
-	// One copy for the whole batch: texts and bodies are views of it.
-	r := reader{b: append([]byte{}, whole.b...), view: true}
+	c := cursor{unsafe.Pointer(unsafe.SliceData(append([]byte(nil), whole.b...)))}
 	whole.release()
-	store := make([]Msg, r.u32())
-	msgs := make([]*Msg, len(store))
-	for i := range msgs {
-		m := &store[i]
-		m.id, m.trigger, m.subject, m.reply, m.headers, m.data = r.u32(), r.str(), r.str(), r.str(), r.pairs(), r.blob()
-		m.metadata.Stream, m.metadata.Consumer = r.str(), r.str()
-		m.metadata.Sequence.Stream, m.metadata.Sequence.Consumer = r.u64(), r.u64()
-		m.metadata.NumDelivered, m.metadata.NumPending = r.u64(), r.u64()
-		m.metadata.Timestamp = time.Unix(0, int64(r.u64()))
-		msgs[i] = m
+	tasks := make([]task, c.u32())
+	for i := range tasks {
+		m := &tasks[i].msg
+		m.id, m.trigger, m.subject, m.reply, m.headers, m.data = c.u32(), c.str(), c.str(), c.str(), c.pairs(), c.blob()
+		m.metadata.Stream, m.metadata.Consumer = c.str(), c.str()
+		m.metadata.Sequence.Stream, m.metadata.Sequence.Consumer = c.u64(), c.u64()
+		m.metadata.NumDelivered, m.metadata.NumPending = c.u64(), c.u64()
+		m.stored = int64(c.u64())
+		tasks[i].context.id = m.id
 	}
-	return msgs, nil
+	return tasks, nil
+}
+
+// cursor decodes what the host wrote, as views. The host writes whole frames, so
+// nothing is checked here: reading deliveries is the hot path of every guest.
+type cursor struct{ at unsafe.Pointer }
+
+func (c *cursor) u32() uint32 {
+	v := *(*uint32)(c.at) // wasm is little-endian, and takes any address
+	c.at = unsafe.Add(c.at, 4)
+	return v
+}
+
+func (c *cursor) u64() uint64 {
+	v := *(*uint64)(c.at)
+	c.at = unsafe.Add(c.at, 8)
+	return v
+}
+
+func (c *cursor) str() string {
+	n := int(c.u32())
+	s := unsafe.String((*byte)(c.at), n)
+	c.at = unsafe.Add(c.at, n)
+	return s
+}
+
+func (c *cursor) blob() []byte {
+	n := int(c.u32())
+	b := unsafe.Slice((*byte)(c.at), n)
+	c.at = unsafe.Add(c.at, n)
+	return b
+}
+
+func (c *cursor) pairs() Header {
+	n := c.u32()
+	if n == 0 {
+		return nil
+	}
+	h := make(Header, n)
+	for range n {
+		k := c.str()
+		h[k] = append(h[k], c.str())
+	}
+	return h
 }
 
 func begin(_ context.Context, m *Msg) error {

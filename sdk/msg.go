@@ -45,6 +45,7 @@ type Msg struct {
 	headers  Header
 	data     []byte
 	metadata Metadata
+	stored   int64   // nanoseconds since 1970, the metadata's timestamp unless that is set
 	answer   *Answer // natively, for sdktest
 }
 
@@ -78,7 +79,13 @@ func (m *Msg) Headers() Header { return m.headers }
 func (m *Msg) Data() []byte { return m.data }
 
 // Metadata says where the message comes from.
-func (m *Msg) Metadata() Metadata { return m.metadata }
+func (m *Msg) Metadata() Metadata {
+	md := m.metadata
+	if m.stored != 0 {
+		md.Timestamp = time.Unix(0, m.stored)
+	}
+	return md
+}
 
 // Trigger is the name of the manifest's trigger that took the message.
 func (m *Msg) Trigger() string { return m.trigger }

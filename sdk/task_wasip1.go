@@ -7,15 +7,16 @@ import (
 	"encoding/binary"
 	"os"
 	"runtime"
-	"slices"
 	"time"
 	"unsafe"
 )
 
-// The exports, and the loop below them. Handlers run in goroutines of their own.
-// The exported call lets them run until none can, and then returns to the host,
-// or waits in it when it handles a batch. A goroutine that waits for the host is
-// parked on a channel until the host has told that its operation is finished.
+// The exports, and how handlers run below them.
+//
+// The exported call runs handlers on its own goroutine as long as they are of the
+// kind that waits for nothing; others get goroutines of their own, so that the
+// call can return to the host while they wait. A goroutine that waits for the host
+// is parked on a channel until the host has told that its operation is finished.
 
 // bellFD is the file descriptor of the host's doorbell. Reading it parks the
 // reading goroutine in Go's network poller, so that the scheduler itself finds out
@@ -25,40 +26,39 @@ const bellFD = 1 << 20
 
 var (
 	doorbell   = os.NewFile(bellFD, "doorbell")
-	ring       [8]byte
 	unfinished int                         // handlers that have not returned
-	waiting    []*Msg                      // that no goroutine has taken yet, the last first
+	waiting    []*task                     // deliveries that no goroutine has taken yet, the last first
 	tasks      = map[uint32]*taskContext{} // whose contexts were looked at, by the id of the delivery or batch
 	ended      = map[uint32]struct{}{}     // others whose time is over
 	parked     = map[int32]chan struct{}{} // by ticket
 	early      = map[int32]struct{}{}      // tickets that finished before anybody waited
+
+	resting bool               // the exported call waits until nothing can run
+	idle    = make(chan int64) // tells it that, with the time until the next timer
 )
+
+func init() { go pump() }
 
 //go:wasmexport pelton_abi_1
 func abiVersion() {}
 
 //go:wasmexport pelton_handle
 func peltonHandle(batch, first, count uint32) int64 {
-	unfinished++
-	go runBatch(batch, first, count)
-	for {
-		runtime.Gosched()
-		if unfinished == 0 {
-			return 0
-		}
-		rest()
-		drain()
-	}
+	runBatch(batch, first, count)
+	return 0
 }
 
 //go:wasmexport pelton_start
 func peltonStart(first, count uint32) int64 {
-	msgs, err := readDeliveries(first, count)
-	unfinished += len(msgs)
-	slices.Reverse(msgs)
-	waiting = append(msgs, waiting...)
+	read, err := readDeliveries(first, count)
+	for i := range read {
+		waiting = append(waiting, &read[len(read)-1-i]) // nothing waits between two calls
+	}
 	for id := first; err != nil && id < first+count; id++ {
 		endDelivery(id, err)
+	}
+	if unfinished += len(read); unfinished == len(read) && brisk.holds() {
+		runWaiting()
 	}
 	return run()
 }
@@ -73,36 +73,65 @@ func peltonResume() int64 {
 // are, and in the high half after how many milliseconds a timer is due, -1 for
 // none.
 func run() int64 {
+	for len(waiting) > 0 { // those that took the ones before wait for something
+		employ()
+		runtime.Gosched()
+	}
+	if unfinished == 0 {
+		brisk.passed()
+		return 0
+	}
+	brisk.failed()
+	resting = true
+	timer := <-idle
+	ms := int64(-1)
+	if timer >= 0 {
+		ms = min((timer+int64(time.Millisecond)-1)/int64(time.Millisecond), 1<<31-1)
+	}
+	return ms<<32 | int64(unfinished)
+}
+
+// pump sleeps at the doorbell, and so wakes when no other goroutine can run. It
+// has those run that the host has news for; when there is none the exported call
+// returns, or, if it is itself one of those that wait, the host is waited for.
+func pump() {
+	var ring [8]byte
 	for {
-		for len(waiting) > 0 { // those that took the ones before wait for something
-			go runWaiting()
-			runtime.Gosched()
+		if n, err := doorbell.Read(ring[:]); err != nil || n != len(ring) {
+			panic("sdk: the host has no doorbell")
 		}
-		if unfinished == 0 {
-			return 0
+		timer := int64(binary.LittleEndian.Uint64(ring[:]))
+		switch {
+		case drain():
+		case resting:
+			resting = false
+			idle <- timer
+		case len(waiting) > 0: // the call's own goroutine waits for something
+			brisk.failed()
+			employ()
+		default:
+			brisk.failed()
+			hostAwait(timer)
+			drain()
 		}
-		timer := rest()
-		if unfinished == 0 {
-			return 0
-		}
-		if drain() {
-			continue
-		}
-		ms := int64(-1)
-		if timer >= 0 {
-			ms = min((timer+int64(time.Millisecond)-1)/int64(time.Millisecond), 1<<31-1)
-		}
-		return ms<<32 | int64(unfinished)
 	}
 }
 
-// rest returns when no other goroutine can run, or the host has news. It returns
-// the nanoseconds until the next timer, -1 for none.
-func rest() int64 {
-	if n, err := doorbell.Read(ring[:]); err != nil || n != len(ring) {
-		panic("sdk: the host has no doorbell")
+// temper tells whether handlers are of the kind that waits for nothing: then they
+// need no goroutine.
+type temper struct{ streak, needed int }
+
+var brisk = temper{needed: 64}
+
+func (t *temper) holds() bool { return t.streak >= t.needed }
+func (t *temper) passed()     { t.streak++ }
+
+// failed has a longer streak asked for the next time.
+func (t *temper) failed() {
+	if t.holds() {
+		t.needed = min(2*t.needed, 1<<16)
 	}
-	return int64(binary.LittleEndian.Uint64(ring[:]))
+	t.streak = 0
 }
 
 // drain wakes those that wait for what the host says has finished, and ends the
@@ -113,24 +142,30 @@ func drain() (news bool) {
 		n := hostReady(unsafe.Pointer(&numbers), uint32(unsafe.Sizeof(numbers)))
 		for _, v := range numbers[:max(n, 0)] {
 			news = true
-			if v < 0 {
-				if t := tasks[uint32(-v)]; t != nil {
-					t.end()
-				} else {
-					ended[uint32(-v)] = struct{}{}
-				}
-				continue
-			}
-			if c := parked[v]; c != nil {
-				delete(parked, v)
-				close(c)
-			} else {
-				early[v] = struct{}{}
-			}
+			tell(v)
 		}
 		if int(n) < len(numbers) {
 			return news
 		}
+	}
+}
+
+// tell passes on one number of the host: a ticket that has finished, or below
+// zero a delivery whose time is over.
+func tell(v int32) {
+	if v < 0 {
+		if t := tasks[uint32(-v)]; t != nil {
+			t.end()
+		} else {
+			ended[uint32(-v)] = struct{}{}
+		}
+		return
+	}
+	if c := parked[v]; c != nil {
+		delete(parked, v)
+		close(c)
+	} else {
+		early[v] = struct{}{}
 	}
 }
 
@@ -223,18 +258,47 @@ func (t *taskContext) over() {
 	}
 }
 
-// runWaiting handles deliveries that came by themselves, one after another as
-// long as none of them waits for anything: then others are taken beside it.
-func runWaiting() {
-	for len(waiting) > 0 {
-		m := waiting[len(waiting)-1]
-		waiting = waiting[:len(waiting)-1]
-		runOne(m)
+// maxIdle is how many goroutines are kept for later: a new one has its stack
+// grow each time, which costs more than a short handler.
+const maxIdle = 64
+
+var (
+	work    = make(chan struct{}) // wakes an idle worker
+	workers int                   // that are idle
+)
+
+// employ has another goroutine handle what is waiting.
+func employ() {
+	if workers == 0 {
+		go worker()
+		return
+	}
+	workers--
+	work <- struct{}{}
+}
+
+func worker() {
+	for {
+		runWaiting()
+		if workers == maxIdle {
+			return
+		}
+		workers++
+		<-work
 	}
 }
 
-func runOne(m *Msg) {
-	t := &taskContext{id: m.id}
+// runWaiting handles deliveries that came by themselves, one after another as
+// long as none of them waits for anything: then another goroutine goes on.
+func runWaiting() {
+	for len(waiting) > 0 {
+		t := waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
+		runOne(&t.msg, &t.context)
+	}
+}
+
+func runOne(m *Msg, t *taskContext) {
 	defer t.over()
 	if single != nil {
 		endDelivery(m.id, guarded(t, m, single))
@@ -249,9 +313,14 @@ func runOne(m *Msg) {
 // runBatch handles a batch.
 func runBatch(batch, first, count uint32) {
 	t := &taskContext{id: batch}
+	unfinished++
 	defer t.over()
 	settled := 0
-	msgs, err := readDeliveries(first, count)
+	read, err := readDeliveries(first, count)
+	msgs := make([]*Msg, len(read))
+	for i := range read {
+		msgs[i] = &read[i].msg
+	}
 	if err == nil {
 		err = guardedBatch(t, Batch{msgs: msgs, settled: &settled})
 	}

@@ -3,7 +3,6 @@ package sdk
 import (
 	"encoding/binary"
 	"math"
-	"unsafe"
 )
 
 // frame encodes what crosses the border: little-endian numbers, and texts and
@@ -98,7 +97,6 @@ func (f frame) values(args []any) (_ frame, ok bool) {
 type reader struct {
 	b     []byte
 	whole []byte // the memory of an answer, until it is released
-	view  bool   // texts and bytes are parts of b, which nobody changes
 }
 
 func (r *reader) take(n uint32) []byte {
@@ -132,21 +130,9 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
-func (r *reader) str() string {
-	t := r.take(r.u32())
-	if r.view && len(t) > 0 {
-		return unsafe.String(unsafe.SliceData(t), len(t))
-	}
-	return string(t)
-}
+func (r *reader) str() string { return string(r.take(r.u32())) }
 
-func (r *reader) blob() []byte {
-	t := r.take(r.u32())
-	if r.view {
-		return t[:len(t):len(t)]
-	}
-	return append([]byte{}, t...)
-}
+func (r *reader) blob() []byte { return append([]byte{}, r.take(r.u32())...) }
 
 func (r *reader) pairs() Header {
 	n := r.u32()

@@ -48,6 +48,7 @@ var hostFunctions = map[string]hostFunction{
 	"result":         {types(i32, i32), types(i32), "", byNone, result},
 	"op_result":      {types(i32, i32, i32), types(i32), "", byNone, opResult},
 	"op_wait":        {types(i32, i32, i32), types(i32), "", byNone, opWait},
+	"await":          {types(i64), nil, "", byNone, func(in *instance, _ *host.Call, stack []uint64) { in.await(time.Duration(stack[0])) }},
 	"ready":          {types(i32, i32), types(i32), "", byNone, ready},
 	"op_cancel":      {types(i32), types(i32), "", byNone, opCancel},
 
@@ -109,7 +110,6 @@ func (in *instance) caller(by by, stack []uint64) *host.Call {
 	if by == byNone {
 		return nil
 	}
-	in.hopeless = false
 	if s := in.find(uint32(stack[0])); s != nil {
 		return s.call
 	}

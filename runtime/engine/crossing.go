@@ -48,7 +48,6 @@ func (in *instance) cross(fresh []*seat, now time.Time) (err error) {
 
 // callHandle runs a batch from its begin to its end.
 func (in *instance) callHandle(s *seat) error {
-	in.hopeless = false
 	in.stack = [3]uint64{uint64(s.id), uint64(s.id + 1), uint64(len(s.call.Deliveries()))}
 	if err := in.handle.CallWithStack(in.invocation, in.stack[:]); err != nil {
 		return err

@@ -31,11 +31,12 @@ type instance struct {
 	handle, start, resume api.Function
 	stack                 [3]uint64
 	invocation            *invocation
-	image                 *image            // what it is set back to, nil without isolation
-	scratch               []byte            // where answers are encoded
-	kept                  []byte            // an answer that did not fit
-	lastError             string            // the text of the last refusal
-	texts                 map[string]string // statements that were seen, so that they are not copied each time
+	onFinish              func(*host.Ticket) // finished, made once
+	image                 *image             // what it is set back to, nil without isolation
+	scratch               []byte             // where answers are encoded
+	kept                  []byte             // an answer that did not fit
+	lastError             string             // the text of the last refusal
+	texts                 map[string]string  // statements that were seen, so that they are not copied each time
 	output                *lines
 	born                  int64     // bytes of memory after _initialize
 	since                 time.Time // idle
@@ -60,7 +61,6 @@ type instance struct {
 	wakeAt     time.Time     // when the guest wants to be called, zero for only on news
 	timer      time.Duration // until the guest's next timer, at its last rest; negative for none
 	rung       bool          // the doorbell, and the guest has not read it
-	hopeless   bool          // it rang for want of anything to wait for
 
 	wake    chan struct{} // told of news
 	mu      sync.Mutex
@@ -120,10 +120,11 @@ func (in *instance) text(r *reader) string {
 func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
 	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel, seats: map[uint32]*seat{},
 		tickets: map[int32]*host.Ticket{}, nextID: 1, wake: make(chan struct{}, 1), shared: s.Shared}
+	in.onFinish = in.finished
 	in.output.to = func(line string) { in.speaker().Log(0, 0, line, nil) } // a guest writes only while it is called
 	in.invocation = &invocation{Context: context.Background(), instance: in}
 	// What the guest calls while it initialises is granted nothing.
-	birth := newSeat(host.NewCall(ctx, "", &host.Grants{}, host.Limits{HostCalls: maxBirthCalls}, silent{}, nil))
+	birth := &seat{call: host.NewCall(ctx, "", &host.Grants{}, host.Limits{HostCalls: maxBirthCalls}, silent{}, nil)}
 	defer birth.call.Close()
 	birth.call.SetTimeout(InitTimeout, errInit)
 	in.enter(time.Now())
@@ -184,7 +185,7 @@ func (in *instance) seat(s *seat) {
 		s.call.StartClock()
 	}
 	in.nextID += max(n, 1)
-	s.call.OnFinish(in.finished)
+	s.call.OnFinish(in.onFinish)
 	s.busy, s.own, s.credited = in.busy, 0, 0
 	if d := s.call.Deadline(); !d.IsZero() && d.Before(in.lookAt) {
 		in.lookAt = d
@@ -215,6 +216,8 @@ func (in *instance) enter(now time.Time) {
 // refuel is what a guest calls when its fuel is used up: it lets the host's other
 // work have its turn (nothing else interrupts compiled code, and the collector
 // waits for it), and stops a guest whose time and grace are over.
+var refuels int
+
 func (in *instance) refuel() uint64 {
 	now := time.Now()
 	in.account(now)

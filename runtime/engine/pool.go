@@ -111,7 +111,7 @@ func (p *Pool) Invoke(c *host.Call) error {
 	if p.settings.Shared && len(c.Deliveries()) != 1 {
 		return fmt.Errorf("%w: a call that shares its instance has one delivery, not %d", ErrABI, len(c.Deliveries()))
 	}
-	s := newSeat(c)
+	s := &seat{call: c}
 	if p.settings.Shared && c.Company > 0 {
 		return p.enterLane(s)
 	}
@@ -127,7 +127,7 @@ func (p *Pool) Invoke(c *host.Call) error {
 		p.mu.Unlock()
 		return p.found(s, false)
 	}
-	s.queued = time.Now()
+	s.queued, s.turn = time.Now(), make(chan turn, 1)
 	p.queue = append(p.queue, s)
 	if n := len(p.resting); n > 0 {
 		p.resting[n-1].rouse()
@@ -421,6 +421,7 @@ func (p *Pool) free(in *instance) {
 // beside it than its company. There is one such instance at a time, beside the
 // others of the pool.
 func (p *Pool) enterLane(s *seat) error {
+	s.turn = make(chan turn, 1)
 	p.mu.Lock()
 	p.apart = append(p.apart, s)
 	if !p.lane {

@@ -9,7 +9,7 @@ import (
 // seat is a call's place in an instance, or in the queue for one.
 type seat struct {
 	call   *host.Call
-	turn   chan turn // told once that the call is over, or to drive an instance
+	turn   chan turn // told once that the call is over, or to drive an instance; nil for one that drives from the start
 	queued time.Time
 	id     uint32 // of the only delivery of a call that shares its instance
 
@@ -28,8 +28,6 @@ type turn struct {
 	create bool
 	apart  bool
 }
-
-func newSeat(c *host.Call) *seat { return &seat{call: c, turn: make(chan turn, 1)} }
 
 // account charges the guest time since the last look to whoever has the turn.
 func (in *instance) account(now time.Time) {

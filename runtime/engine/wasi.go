@@ -110,8 +110,8 @@ func fdRead(in *instance, stack []uint64) uint64 {
 	return wasiBadf
 }
 
-// pollOneoff waits for the first of a guest's clocks, or for the doorbell. It
-// ends early when the call's time is over.
+// pollOneoff waits for the first of a guest's clocks; it ends early when the
+// call's time is over. With the doorbell among what is waited for it does not wait.
 func pollOneoff(in *instance, stack []uint64) uint64 {
 	count := uint32(stack[2])
 	if count == 0 || count > maxSubscriptions {
@@ -121,7 +121,10 @@ func pollOneoff(in *instance, stack []uint64) uint64 {
 	events := in.memory(stack[1], uint64(count)*eventSize)
 	written := in.memory(stack[3], 4)
 	p := readPoll(subs, time.Now())
-	rung := p.bell != nil && p.wait != 0 && in.await(p.wait)
+	rung := p.bell != nil && p.wait != 0
+	if rung { // nothing can run: the guest is told at once, and decides what to do
+		in.timer, in.rung = p.wait, true
+	}
 	if p.bell == nil && p.wait > 0 && !p.now {
 		in.nap(p.wait)
 	}
@@ -217,35 +220,21 @@ func (in *instance) nap(d time.Duration) {
 	})
 }
 
-// await is what a guest's scheduler calls when it has nothing to run: for shared
-// calls it rings at once, so that the guest returns; for a batch it waits for
-// news or the guest's next timer, and reports whether it rang.
-func (in *instance) await(timer time.Duration) bool {
-	in.timer = timer
-	switch {
-	case in.shared:
-	case timer < 0 && !in.openTickets() && !in.news():
-		// Either the batch has been handled, or it never will be: then the guest
-		// comes here again.
-		if in.hopeless {
-			panic(errHopeless)
-		}
-		in.hopeless = true
-	case !in.sleep(timer):
-		return false
-	default:
-		in.hopeless = false
+// await waits for news of the guest's calls, for no longer than d if that is not
+// negative.
+func (in *instance) await(d time.Duration) {
+	if d < 0 && !in.openTickets() && !in.news() {
+		panic(errHopeless)
 	}
-	in.rung = true
-	return true
+	in.sleep(d)
 }
 
 var errHopeless = fmt.Errorf("%w: the handler waits for what nothing can bring about: no operation is under way and no timer is set", ErrDeadlock)
 
 // sleep waits for news of the call, for no longer than d if that is not
-// negative, and reports whether there is news. A call whose time is over is
+// negative. A call whose time is over is
 // told so once; after its grace the guest is stopped.
-func (in *instance) sleep(d time.Duration) (news bool) {
+func (in *instance) sleep(d time.Duration) {
 	var end <-chan time.Time
 	if d >= 0 {
 		timer := time.NewTimer(d)
@@ -253,7 +242,7 @@ func (in *instance) sleep(d time.Duration) (news bool) {
 		end = timer.C
 	}
 	in.pause(func() {
-		for news = in.news(); !news; news = in.news() {
+		for !in.news() {
 			look := time.NewTimer(time.Until(in.lookAt))
 			select {
 			case <-in.wake:
@@ -268,5 +257,4 @@ func (in *instance) sleep(d time.Duration) (news bool) {
 			}
 		}
 	})
-	return news
 }
