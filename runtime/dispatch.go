@@ -44,7 +44,7 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 // halves, so that only one that fails alone is charged.
 func (f *Function) process(ctx context.Context, batch []Delivery) {
 	outcomes, open, err := f.invoke(ctx, batch, 0)
-	for crowded := (*Crowded)(nil); ctx.Err() == nil && errors.As(err, &crowded); {
+	for crowded := (*host.Crowded)(nil); ctx.Err() == nil && errors.As(err, &crowded); {
 		outcomes, open, err = f.invoke(ctx, batch, crowded.Company)
 	}
 	if err == nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pelton-run/pelton/host"
-	"github.com/pelton-run/pelton/runtime"
 )
 
 // maxScratch bounds what an instance keeps of its scratch memory.
@@ -103,7 +102,7 @@ func (in *instance) down(err error) {
 		if s == culprit {
 			company = 1
 		}
-		in.settled(s, &runtime.Crowded{Err: err, Company: company})
+		in.settled(s, &host.Crowded{Err: err, Company: company})
 	}
 }
 

@@ -216,7 +216,6 @@ func (in *instance) enter(now time.Time) {
 // refuel is what a guest calls when its fuel is used up: it lets the host's other
 // work have its turn (nothing else interrupts compiled code, and the collector
 // waits for it), and stops a guest whose time and grace are over.
-var refuels int
 
 func (in *instance) refuel() uint64 {
 	now := time.Now()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pelton-run/pelton/host"
-	"github.com/pelton-run/pelton/runtime"
 )
 
 // Timing of a pool.
@@ -106,7 +105,7 @@ func (p *Pool) create(ctx context.Context) (*instance, error) {
 // pool. It waits for an instance as long as the call's outer context lives. An
 // instance that did not return cleanly is discarded. The error is ErrTimeout,
 // ErrTrap, ErrExit, ErrBudget, ErrDeadlock, or that of making an instance, in a
-// runtime.Crowded when others were in the instance that went down.
+// host.Crowded when others were in the instance that went down.
 func (p *Pool) Invoke(c *host.Call) error {
 	if p.settings.Shared && len(c.Deliveries()) != 1 {
 		return fmt.Errorf("%w: a call that shares its instance has one delivery, not %d", ErrABI, len(c.Deliveries()))
@@ -485,5 +484,3 @@ func (p *Pool) Close() error {
 	p.idle = nil
 	return first
 }
-
-var _ runtime.Invoker = (*Pool)(nil)

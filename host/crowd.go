@@ -1,8 +1,8 @@
-package runtime
+package host
 
 // Crowded says that an invocation was taken down while others shared its
 // instance, so that nobody knows whose fault it was. It runs again, with fewer
-// beside it, and is not charged. An [Invoker] returns it.
+// beside it, and is not charged. Whoever runs guests returns it.
 type Crowded struct {
 	Err     error
 	Company int // how many may share an instance with it next, itself counted
