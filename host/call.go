@@ -25,6 +25,7 @@ type Limits struct {
 	Tickets      int
 	HostCalls    uint64        // 0 is no limit
 	CPU          time.Duration // 0 is no limit
+	SQLCalls     int           // 0 is no limit
 }
 
 // Logger takes the log records of a guest. m is nil when the guest did not say
@@ -74,9 +75,9 @@ type Call struct {
 	timeout    time.Duration
 	timedOut   error // the cause of the context's end at the timeout
 
-	publishes, requests int
-	movable             bool          // the deadline moves, so no timer can keep it
-	finished            func(*Ticket) // told of each operation that has finished
+	publishes, requests, statements int
+	movable                         bool          // the deadline moves, so no timer can keep it
+	finished                        func(*Ticket) // told of each operation that has finished
 
 	tables
 }

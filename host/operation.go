@@ -47,6 +47,9 @@ func (c *Call) Exec(id uint32, database, query string, args []any) (Result, erro
 	if err := c.writes(id, database); err != nil {
 		return Result{}, err
 	}
+	if err := c.countStatement(); err != nil {
+		return Result{}, err
+	}
 	return c.tx.Exec(c.Context(), query, args)
 }
 
@@ -63,6 +66,14 @@ func (c *Call) writes(id uint32, database string) error {
 	return nil
 }
 
+// countStatement refuses statements above the limit.
+func (c *Call) countStatement() error {
+	if c.statements++; c.limits.SQLCalls > 0 && c.statements > c.limits.SQLCalls {
+		return Errorf(Limit, "limits.sql_calls of %d is reached", c.limits.SQLCalls)
+	}
+	return nil
+}
+
 // Query reads rows: in the transaction from the database that it is on, with a
 // connection for reading from any other.
 func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, error) {
@@ -72,6 +83,9 @@ func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, erro
 	db := c.grants.Databases[database]
 	if db == nil {
 		return nil, Errorf(Denied, "database %q is not granted", database)
+	}
+	if err := c.countStatement(); err != nil {
+		return nil, err
 	}
 	if database == c.grants.Write && c.tx != nil {
 		return c.tx.Query(c.Context(), query, args, c.limits.Rows)
@@ -94,6 +108,9 @@ func (c *Call) QueryStart(id uint32, database, query string, args []any) (*Ticke
 	db := c.grants.Databases[database]
 	if db == nil {
 		return nil, Errorf(Denied, "database %q is not granted", database)
+	}
+	if err := c.countStatement(); err != nil {
+		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) { return db.Query(ctx, query, args, c.limits.Rows) })
 }

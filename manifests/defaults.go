@@ -34,6 +34,7 @@ func applyDefaults(m *Manifest, d *document) {
 	defaultTo(d, "placement.hosts", &m.Placement.Hosts, "all")
 	defaultGrants(m, d)
 	defaultLimits(&m.Limits, d)
+	defaultTo(d, "limits.cpu", &m.Limits.CPU, m.Timeout)
 	for i := range m.Triggers {
 		defaultTrigger(m, i, d)
 	}
@@ -102,6 +103,8 @@ func defaultGrants(m *Manifest, d *document) {
 func defaultLimits(l *Limits, d *document) {
 	const kib, mib = 1 << 10, 1 << 20
 	defaultTo(d, "limits.memory", &l.Memory, 64*mib)
+	defaultTo(d, "limits.host_calls", &l.HostCalls, 1_000_000)
+	defaultTo(d, "limits.sql_calls", &l.SQLCalls, 100_000)
 	defaultTo(d, "limits.http_body", &l.HTTPBody, 16*mib)
 	defaultTo(d, "limits.http_requests", &l.HTTPRequests, 1000)
 	defaultTo(d, "limits.blob", &l.Blob, 64*mib)

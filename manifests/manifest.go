@@ -138,19 +138,22 @@ type ImageGrant struct {
 
 // Limits bounds what one function may use. Every one has a default.
 type Limits struct {
-	Memory       Size `json:"memory,omitempty"`        // of one guest instance
-	HTTPBody     Size `json:"http_body,omitempty"`     // of one response, decoded
-	HTTPRequests int  `json:"http_requests,omitempty"` // of one invocation
-	Blob         Size `json:"blob,omitempty"`          // of one blob
-	Buffers      Size `json:"buffers,omitempty"`       // of all buffers of one invocation
-	Publishes    int  `json:"publishes,omitempty"`     // of one invocation
-	PublishSize  Size `json:"publish_size,omitempty"`  // of one message
-	SQLRows      int  `json:"sql_rows,omitempty"`      // of one query
-	SQLBytes     Size `json:"sql_bytes,omitempty"`     // of one query's rows
-	Response     Size `json:"response,omitempty"`      // of one answer to a request
-	Tickets      int  `json:"tickets,omitempty"`       // operations in flight in one invocation
-	Log          Rate `json:"log,omitempty"`
-	LogLine      Size `json:"log_line,omitempty"`
+	Memory       Size     `json:"memory,omitempty"`        // of one guest instance
+	CPU          Duration `json:"cpu,omitempty"`           // inside the guest, of one invocation
+	HostCalls    int      `json:"host_calls,omitempty"`    // of one invocation
+	SQLCalls     int      `json:"sql_calls,omitempty"`     // statements of one invocation
+	HTTPBody     Size     `json:"http_body,omitempty"`     // of one response, decoded
+	HTTPRequests int      `json:"http_requests,omitempty"` // of one invocation
+	Blob         Size     `json:"blob,omitempty"`          // of one blob
+	Buffers      Size     `json:"buffers,omitempty"`       // of all buffers of one invocation
+	Publishes    int      `json:"publishes,omitempty"`     // of one invocation
+	PublishSize  Size     `json:"publish_size,omitempty"`  // of one message
+	SQLRows      int      `json:"sql_rows,omitempty"`      // of one query
+	SQLBytes     Size     `json:"sql_bytes,omitempty"`     // of one query's rows
+	Response     Size     `json:"response,omitempty"`      // of one answer to a request
+	Tickets      int      `json:"tickets,omitempty"`       // operations in flight in one invocation
+	Log          Rate     `json:"log,omitempty"`
+	LogLine      Size     `json:"log_line,omitempty"`
 }
 
 // Placement says on which hosts a function runs.

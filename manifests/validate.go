@@ -340,6 +340,11 @@ func validateLimits(l *Limits, d *document) {
 			d.fail("limits."+s.name, fmt.Sprintf("%s is not between 1B and 1GiB", s.v), "leave it out for the default")
 		}
 	}
+	if d.has("limits.cpu") && (l.CPU < Duration(time.Millisecond) || l.CPU > 24*60*minute) {
+		d.fail("limits.cpu", fmt.Sprintf("%s is not between 1ms and 24h", l.CPU), "leave it out for the function's timeout")
+	}
+	inRange(d, "limits.host_calls", l.HostCalls, 1, 1_000_000_000)
+	inRange(d, "limits.sql_calls", l.SQLCalls, 1, 100_000_000)
 	inRange(d, "limits.http_requests", l.HTTPRequests, 1, 1_000_000)
 	inRange(d, "limits.publishes", l.Publishes, 1, 1_000_000)
 	inRange(d, "limits.sql_rows", l.SQLRows, 1, 10_000_000)

@@ -71,6 +71,10 @@ type Figures struct {
 	Invocations uint64 `json:"invocations"`
 	LogDropped  uint64 `json:"log_dropped,omitempty"`
 
+	GuestMs   float64 `json:"guest_ms"`   // inside the guest, waits not counted
+	Fuel      uint64  `json:"fuel"`       // of the metering, rounded up to refills
+	HostCalls uint64  `json:"host_calls"` // of the guest
+
 	Pending     uint64 `json:"pending"`     // of the durables, over all hosts
 	Outstanding int    `json:"outstanding"` // likewise
 
@@ -115,6 +119,7 @@ func (v *Figures) fill(s *runtime.Stats) {
 	v.Delivered, v.Redelivered = s.Delivered.Load(), s.Redelivered.Load()
 	v.Acked, v.Nak, v.Term, v.DeadLetters = s.Acked.Load(), s.Naked.Load(), s.Termed.Load(), s.DeadLetters.Load()
 	v.InFlight, v.Invocations, v.LogDropped = s.InFlight(), s.Invocations.Load(), s.LogDropped.Load()
+	v.GuestMs, v.Fuel, v.HostCalls = milliseconds(time.Duration(s.GuestTime.Load())), s.Fuel.Load(), s.HostCalls.Load()
 	v.HandlerP50, v.HandlerP99 = milliseconds(s.Handler.Quantile(0.5)), milliseconds(s.Handler.Quantile(0.99))
 	v.DoneP50, v.DoneP99 = milliseconds(s.Done.Quantile(0.5)), milliseconds(s.Done.Quantile(0.99))
 	if e := s.LastError(); e.Text != "" {
