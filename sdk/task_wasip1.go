@@ -27,6 +27,7 @@ const bellFD = 1 << 20
 var (
 	doorbell   = os.NewFile(bellFD, "doorbell")
 	unfinished int                         // handlers that have not returned
+	watched    int                         // contexts whose end somebody can see
 	waiting    []*task                     // deliveries that no goroutine has taken yet, the last first
 	tasks      = map[uint32]*taskContext{} // whose contexts were looked at, by the id of the delivery or batch
 	ended      = map[uint32]struct{}{}     // others whose time is over
@@ -101,6 +102,9 @@ func pump() {
 			panic("sdk: the host has no doorbell")
 		}
 		timer := int64(binary.LittleEndian.Uint64(ring[:]))
+		if timer < 0 && watched > 0 {
+			timer = far // the end of its time is what somebody may wait for
+		}
 		switch {
 		case drain():
 		case resting:
@@ -116,6 +120,9 @@ func pump() {
 		}
 	}
 }
+
+// far is a time until a timer that is later than any handler's end.
+const far = int64(30 * 24 * time.Hour)
 
 // temper tells whether handlers are of the kind that waits for nothing: then they
 // need no goroutine.
@@ -197,8 +204,9 @@ func (t *taskContext) Done() <-chan struct{} {
 	t.register()
 	if t.done == nil {
 		t.done = make(chan struct{})
+		watched++
 		if t.err != nil {
-			close(t.done)
+			t.close()
 		}
 	}
 	return t.done
@@ -226,7 +234,12 @@ func (t *taskContext) end() {
 		return
 	}
 	t.err = context.DeadlineExceeded
+	t.close()
+}
+
+func (t *taskContext) close() {
 	if t.done != nil {
+		watched--
 		close(t.done)
 	}
 }
@@ -252,9 +265,7 @@ func (t *taskContext) over() {
 	delete(ended, t.id)
 	if t.err == nil {
 		t.err = context.Canceled
-		if t.done != nil {
-			close(t.done)
-		}
+		t.close()
 	}
 }
 

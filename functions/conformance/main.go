@@ -5,14 +5,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/pelton-run/pelton/functions/program"
 	"github.com/pelton-run/pelton/sdk"
 )
 
@@ -82,7 +85,71 @@ func do(ctx context.Context, msg *sdk.Msg, command, arg string) (string, error) 
 		md := msg.Metadata()
 		return fmt.Sprintf("%s %s %s %d %d", msg.Trigger(), md.Stream, md.Consumer, md.Sequence.Stream, md.NumDelivered), nil
 	}
+	return waiting(ctx, command, arg)
+}
+
+// held is locked over an operation by the command lock.
+var held sync.Mutex
+
+// waiting has the commands that wait and run beside others.
+func waiting(ctx context.Context, command, arg string) (string, error) {
+	switch command {
+	case "program":
+		seed, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil {
+			return "", sdk.Term(err)
+		}
+		outcome := program.Run(ctx, seed, operate)
+		return fmt.Sprintf("%x %d", sha256.Sum256([]byte(outcome)), len(outcome)), nil
+	case "wait": // for operations of so many microseconds, one after another
+		for _, us := range strings.Fields(arg) {
+			n, _ := strconv.Atoi(us)
+			if _, err := operate(ctx, time.Duration(n)*time.Microsecond, 1); err != nil {
+				return "", err
+			}
+		}
+		return "waited", nil
+	case "lock":
+		held.Lock()
+		defer held.Unlock()
+		_, err := operate(ctx, 5*time.Millisecond, 1)
+		return "locked", err
+	case "forever":
+		<-make(chan int)
+	case "until-done":
+		<-ctx.Done()
+		return "", ctx.Err()
+	case "spin-until-done":
+		for n := 0; ctx.Err() == nil; n++ {
+		}
+		return "", ctx.Err()
+	case "stubborn":
+		for {
+			time.Sleep(time.Hour)
+		}
+	case "spin":
+		d, err := time.ParseDuration(arg)
+		for start := time.Now(); time.Since(start) < d; {
+		}
+		return "spun", err
+	case "exit":
+		os.Exit(3)
+	}
 	return capability(ctx, command, arg)
+}
+
+// operate is an operation of the host that takes d.
+func operate(ctx context.Context, d time.Duration, v int) (int, error) {
+	resp, err := sdk.Fetch(ctx, &sdk.Request{URL: fmt.Sprintf("http://test.example/?us=%d&v=%d", d.Microseconds(), v)})
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	b, err := resp.Body.Bytes()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(b))
 }
 
 func capability(ctx context.Context, command, arg string) (string, error) {

@@ -209,7 +209,7 @@ var errStopped = errors.New("stopped")
 
 // enter begins a crossing into the guest.
 func (in *instance) enter(now time.Time) {
-	in.mark, in.refuelled, in.fuel, in.lookAt = now, time.Time{}, firstFuel, now.Add(lookLatest)
+	in.mark, in.refuelled, in.fuel = now, time.Time{}, firstFuel
 	in.timer = -1
 }
 
