@@ -311,6 +311,7 @@ func runWaiting() {
 
 func runOne(m *Msg, t *taskContext) {
 	defer t.over()
+	hostDeliveryBegin(m.id) // so that the host knows who is at work
 	if single != nil {
 		endDelivery(m.id, guarded(t, m, single))
 		return

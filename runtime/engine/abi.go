@@ -179,10 +179,7 @@ func deliveryRead(in *instance, _ *host.Call, stack []uint64) {
 	first, count := uint32(stack[0]), uint32(stack[1])
 	f := frame(in.scratch[:0]).u32(count)
 	for id := first; id-first < count; id++ {
-		var d *host.Delivery
-		if s := in.find(id); s != nil {
-			d = s.call.Delivery(id)
-		}
+		d := in.delivery(id)
 		if d == nil || d.Message == nil {
 			stack[0] = in.refuse(host.Errorf(host.Invalid, "delivery_read: delivery %d is not in flight here", id))
 			return
@@ -191,6 +188,17 @@ func deliveryRead(in *instance, _ *host.Call, stack []uint64) {
 	}
 	in.scratch = f
 	stack[0] = in.give(f, stack[2], stack[3])
+}
+
+// delivery returns a delivery that is in flight here, nil for any other.
+func (in *instance) delivery(id uint32) *host.Delivery {
+	if s := in.seats[id]; s != nil && in.shared {
+		return s.call.Delivery(id)
+	}
+	if s := in.holder; s != nil {
+		return s.call.Delivery(id)
+	}
+	return nil
 }
 
 func deliveryBegin(in *instance, c *host.Call, stack []uint64) {
