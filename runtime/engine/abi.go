@@ -83,16 +83,13 @@ func instantiateHost(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(hostModule)
 	for name, f := range hostFunctions {
 		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
-			in := ctx.(*invocation).instance
-			if in.module == nil {
-				in.module = m // a start function runs before there is an instance
-			}
+			in := instanceOf(ctx, m)
 			f.call(in, in.caller(f.by, stack), stack)
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, f.results).Export(name)
 	}
-	fn := api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
-		stack[0] = ctx.(*invocation).instance.refuel()
+	fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
+		stack[0] = instanceOf(ctx, m).refuel()
 	})
 	b.NewFunctionBuilder().WithGoModuleFunction(fn, nil, types(i64)).Export(wasm.RefuelName)
 	_, err := b.Instantiate(ctx)

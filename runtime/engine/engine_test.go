@@ -103,6 +103,10 @@ func (r *record) String() string {
 var limits = host.Limits{HTTPRequests: 10, Buffers: 1 << 20, Publishes: 10, PublishSize: 1 << 20, Rows: host.RowLimit{Rows: 100, Bytes: 1 << 16}, Response: 1 << 16, Blob: 1 << 20, Tickets: 10}
 
 func call(ctx context.Context, log *record, bodies ...string) *host.Call {
+	return callLimited(ctx, log, limits, bodies...)
+}
+
+func callLimited(ctx context.Context, log *record, limits host.Limits, bodies ...string) *host.Call {
 	var messages []*host.Message
 	for i, b := range bodies {
 		messages = append(messages, &host.Message{

@@ -58,6 +58,7 @@ type instance struct {
 	busy       time.Duration // guest time in all
 	lookAt     time.Time     // when to look for calls whose time is over
 	shared     bool          // calls may run beside each other
+	grace      time.Duration // after a call's deadline
 	wakeAt     time.Time     // when the guest wants to be called, zero for only on news
 	timer      time.Duration // until the guest's next timer, at its last rest; negative for none
 	rung       bool          // the doorbell, and the guest has not read it
@@ -74,6 +75,30 @@ type instance struct {
 type invocation struct {
 	context.Context
 	instance *instance
+}
+
+type invocationKey struct{}
+
+// Value finds the invocation in a context that wazero made of it, which is what
+// a start function runs under.
+func (i *invocation) Value(key any) any {
+	if key == (invocationKey{}) {
+		return i
+	}
+	return i.Context.Value(key)
+}
+
+// instanceOf finds the instance that a host function is called from. m is its
+// module: a start function runs before the instance has it.
+func instanceOf(ctx context.Context, m api.Module) *instance {
+	i, ok := ctx.(*invocation)
+	if !ok {
+		i = ctx.Value(invocationKey{}).(*invocation)
+	}
+	if i.instance.module == nil {
+		i.instance.module = m
+	}
+	return i.instance
 }
 
 // nobody is the call of a guest that speaks in no call's name; it is granted
@@ -119,14 +144,14 @@ func (in *instance) text(r *reader) string {
 // and for the time of any call.
 func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) {
 	in := &instance{texts: map[string]string{}, output: &lines{}, fuel: firstFuel, seats: map[uint32]*seat{},
-		tickets: map[int32]*host.Ticket{}, nextID: 1, wake: make(chan struct{}, 1), shared: s.Shared}
+		tickets: map[int32]*host.Ticket{}, nextID: 1, wake: make(chan struct{}, 1), shared: s.Shared, grace: s.Grace}
 	in.onFinish = in.finished
 	in.output.to = func(line string) { in.speaker().Log(0, 0, line, nil) } // a guest writes only while it is called
 	in.invocation = &invocation{Context: context.Background(), instance: in}
 	// What the guest calls while it initialises is granted nothing.
 	birth := &seat{call: host.NewCall(ctx, "", &host.Grants{}, host.Limits{HostCalls: maxBirthCalls}, silent{}, nil)}
 	defer birth.call.Close()
-	birth.call.SetTimeout(InitTimeout, errInit)
+	birth.call.SetTimeout(s.Init, errInit)
 	in.enter(time.Now())
 	in.seat(birth)
 	defer in.settled(birth, nil)

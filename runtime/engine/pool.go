@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -27,6 +28,8 @@ const (
 type Settings struct {
 	Max    int               // instances at one time
 	Memory int64             // bytes of each
+	Init   time.Duration     // for instantiation and _initialize; InitTimeout when 0
+	Grace  time.Duration     // after a deadline; Grace when 0
 	Env    map[string]string // what the guest sees as its environment
 	Shared bool              // calls of one delivery run beside each other in an instance, if the module can do that
 	Fresh  bool              // each invocation finds an instance as it was after _initialize
@@ -70,6 +73,7 @@ func NewPool(m *Module, s Settings) (*Pool, error) {
 			return nil, err
 		}
 	}
+	s.Init, s.Grace = cmp.Or(s.Init, InitTimeout), cmp.Or(s.Grace, Grace)
 	p := &Pool{module: m, settings: s}
 	p.timer = time.AfterFunc(time.Hour, p.growIfHeld)
 	p.reaper = time.AfterFunc(time.Hour, p.reap)

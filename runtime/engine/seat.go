@@ -99,7 +99,7 @@ func (in *instance) look(now time.Time) (stop *seat) {
 			s.ended = now
 			s.call.Expire()
 			in.expire(s.id)
-		case now.Sub(s.ended) >= Grace:
+		case now.Sub(s.ended) >= in.grace:
 			stop = s
 		}
 	}

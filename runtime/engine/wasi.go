@@ -53,10 +53,7 @@ func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
 		"fd_prestat_dir_name": {types(i32, i32, i32), func(*instance, []uint64) uint64 { return wasiBadf }},
 	} {
 		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
-			in := ctx.(*invocation).instance
-			if in.module == nil {
-				in.module = m // a start function runs before there is an instance
-			}
+			in := instanceOf(ctx, m)
 			stack[0] = f.call(in, stack)
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, types(i32)).Export(name)
