@@ -26,8 +26,12 @@ func init() {
 
 func main() {} // a reactor is called, not run
 
-// calls counts the messages of this instance.
-var calls int
+// What one message can leave behind for the next ones of its instance.
+var (
+	calls int
+	left  [][]byte
+	ticks int
+)
 
 func handle(ctx context.Context, msg *sdk.Msg) error {
 	calls++
@@ -77,6 +81,19 @@ func do(ctx context.Context, msg *sdk.Msg, command, arg string) (string, error) 
 		return os.Getenv(arg), nil
 	case "calls":
 		return strconv.Itoa(calls), nil
+	case "leave": // something behind: a goroutine, and memory
+		left = append(left, make([]byte, 1<<10))
+		go func() {
+			for {
+				time.Sleep(time.Millisecond)
+				ticks++
+			}
+		}()
+		time.Sleep(5 * time.Millisecond)
+		return fmt.Sprint(len(left), " ", ticks > 0), nil
+	case "found": // what others left behind
+		time.Sleep(5 * time.Millisecond)
+		return fmt.Sprint(len(left), " ", ticks > 0), nil
 	case "now":
 		return strconv.FormatInt(time.Now().Unix(), 10), nil
 	case "header":
@@ -132,6 +149,10 @@ func waiting(ctx context.Context, command, arg string) (string, error) {
 		for start := time.Now(); time.Since(start) < d; {
 		}
 		return "spun", err
+	case "hog": // memory
+		n, _ := strconv.Atoi(arg)
+		left = append(left, make([]byte, n))
+		return strconv.Itoa(len(left)), nil
 	case "exit":
 		os.Exit(3)
 	}

@@ -84,6 +84,7 @@ func instantiateHost(ctx context.Context, r wazero.Runtime) error {
 	for name, f := range hostFunctions {
 		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
 			in := instanceOf(ctx, m)
+			in.calling = name
 			f.call(in, in.caller(f.by, stack), stack)
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, f.results).Export(name)
@@ -119,7 +120,7 @@ func (in *instance) caller(by by, stack []uint64) *host.Call {
 func (in *instance) memory(ptr, size uint64) []byte {
 	b, ok := in.module.Memory().Read(uint32(ptr), uint32(size))
 	if !ok {
-		panic(fmt.Errorf("pointer %d with length %d lies outside the guest's memory of %d bytes", uint32(ptr), uint32(size), in.module.Memory().Size()))
+		panic(fmt.Errorf("%s: pointer %d with length %d lies outside the guest's memory of %d bytes", in.calling, uint32(ptr), uint32(size), in.module.Memory().Size()))
 	}
 	return b
 }

@@ -259,16 +259,6 @@ func TestPoolBounds(t *testing.T) {
 	group.Wait()
 }
 
-// isolation: message gives each message an instance that none had before.
-func TestFresh(t *testing.T) {
-	p := newPool(t, newEngine(t), "conformance", grantAll, Settings{Max: 1, Fresh: true})
-	for range 2 {
-		if _, log, err := invoke(t, p, 10*time.Second, "calls"); err != nil || !strings.HasPrefix(log, "0 1 ") {
-			t.Errorf("%q, %v; want the first call of its instance", log, err)
-		}
-	}
-}
-
 // WAS-2: every file that is not a usable module gets one clear error.
 func TestNotModules(t *testing.T) {
 	e := newEngine(t)

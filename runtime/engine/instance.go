@@ -35,6 +35,7 @@ type instance struct {
 	image                 *image             // what it is set back to, nil without isolation
 	scratch               []byte             // where answers are encoded
 	kept                  []byte             // an answer that did not fit
+	calling               string             // the host function that was called last
 	lastError             string             // the text of the last refusal
 	texts                 map[string]string  // statements that were seen, so that they are not copied each time
 	output                *lines

@@ -54,6 +54,7 @@ func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
 	} {
 		fn := api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
 			in := instanceOf(ctx, m)
+			in.calling = name
 			stack[0] = f.call(in, stack)
 		})
 		b.NewFunctionBuilder().WithGoModuleFunction(fn, f.params, types(i32)).Export(name)
