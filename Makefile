@@ -2,7 +2,7 @@
 
 GO        ?= go
 FUNCTIONS := thumbnail index counters purge sitemap search
-TESTERS   := conformance crash nowork
+TESTERS   := conformance crash nowork compute
 GUEST     := GOOS=wasip1 GOARCH=wasm $(GO) -C functions build -buildmode=c-shared -ldflags='-s -w' -trimpath
 # The race detector needs a C compiler.
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1 | sed 's/..*/-race/')
@@ -13,7 +13,7 @@ CACHE     := bin/testers/cache
 WAZERO     = $(shell $(GO) list -m -f '{{.Version}}' github.com/tetratelabs/wazero)
 VERSIONED  = -ldflags=-X=github.com/tetratelabs/wazero/internal/version.version=$(WAZERO)
 
-.PHONY: build functions testers compiled run demo test lint bench fmt fuzz clean
+.PHONY: build functions testers compiled run demo test lint bench bench-engine fmt fuzz clean
 
 build: functions bin/pelton
 
@@ -63,6 +63,11 @@ lint:
 	GOOS=wasip1 GOARCH=wasm $(GO) -C sdk vet .
 	$(GO) -C functions vet ./...
 	$(GO) tool staticcheck ./...
+
+# What the engine costs beside other ways to run guests: minutes.
+bench-engine: compiled
+	$(GUEST) -o ../bin/testers/computeplain.wasm ./computeplain
+	$(GO) test $(VERSIONED) -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/engine
 
 bench: compiled
 	$(GO) test $(VERSIONED) -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench

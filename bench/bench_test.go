@@ -36,7 +36,7 @@ var report Report
 
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if err := report.Write("bench"); err != nil {
+	if err := report.Write("out", "bench"); err != nil {
 		fmt.Fprintln(os.Stderr, "write report:", err)
 		status = 1
 	}
@@ -334,7 +334,7 @@ func BenchmarkStart(b *testing.B) {
 	for range 3 {
 		cold = append(cold, compile(true))
 	}
-	report.AddTime(fmt.Sprintf("compile a Go guest of %.1f MB from the disk cache, vs. cold", float64(len(wasm))/1e6), "ms", micros(median(cached))/1000, micros(median(cold))/1000, 0)
+	report.AddTime(fmt.Sprintf("compile a Go guest of %.1f MB from the disk cache, vs. cold", float64(len(wasm))/1e6), "ms", micros(Median(cached))/1000, micros(Median(cold))/1000, 0)
 	e, err := engine.New(ctx, engine.Config{CacheDir: dir})
 	must(b, err)
 	defer e.Close(ctx)
@@ -349,8 +349,8 @@ func BenchmarkStart(b *testing.B) {
 		instantiate = append(instantiate, time.Since(start))
 		pool.Close()
 	}
-	report.AddTime("instantiate and initialise it, vs. compiling it cold", "ms", micros(median(instantiate))/1000, micros(median(cold))/1000, 0)
-	b.ReportMetric(micros(median(instantiate))/1000, "ms/instance")
+	report.AddTime("instantiate and initialise it, vs. compiling it cold", "ms", micros(Median(instantiate))/1000, micros(Median(cold))/1000, 0)
+	b.ReportMetric(micros(Median(instantiate))/1000, "ms/instance")
 }
 
 // nativeThumbnails does the shipped function's work in plain Go.

@@ -53,8 +53,8 @@ func (r *Report) keep(f Figure) Figure {
 	return f
 }
 
-// Write writes the figures to out/<target>.json and prints them as a table.
-func (r *Report) Write(target string) error {
+// Write writes the figures to <dir>/<target>.json and prints them as a table.
+func (r *Report) Write(dir, target string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.figures) == 0 {
@@ -75,10 +75,10 @@ func (r *Report) Write(target string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll("out", 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join("out", target+".json"), append(b, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(dir, target+".json"), append(b, '\n'), 0o644)
 }
 
 // Interleave runs both sides by turns and returns the medians of their times.
@@ -91,10 +91,11 @@ func Interleave(rounds int, ours, baseline func(round int) time.Duration) (time.
 			b, a = append(b, baseline(i)), append(a, ours(i))
 		}
 	}
-	return median(a), median(b)
+	return Median(a), Median(b)
 }
 
-func median(d []time.Duration) time.Duration {
+// Median returns the median of durations, which it sorts.
+func Median(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/2]
 }
