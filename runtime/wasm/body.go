@@ -1,6 +1,9 @@
 package wasm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // rewriteCode rewrites every function's body.
 func (m *meter) rewriteCode(s section) ([]byte, error) {
@@ -59,17 +62,16 @@ type body struct {
 	locals   int    // parameters included
 	bulk     bool   // has an instruction that is charged by its length
 	indirect bool   // calls what is not known
-	first    bool   // begins with a loop
-	outside  int    // instructions outside of loops
+	size     int    // instructions
 	loops    []loop // in the order of their heads
+	jumps    []int  // for each branch in order the loop that it goes back to, -1 for none
 	calls    []site
 }
 
-// loop is one loop of a body. One that no branch goes back to is none.
+// loop is one loop of a body.
 type loop struct {
 	parent int // the loop around it, -1 for none
-	size   int // instructions, without those of inner loops
-	taken  bool
+	size   int // instructions, inner loops included
 }
 
 // site is a call of a known function.
@@ -78,14 +80,23 @@ type site struct {
 	loop     int // the innermost that it is in, -1 for none
 }
 
+// needsCount reports whether the body has any check.
+func (b *body) needsCount(p plan) bool {
+	return p.entry > 0 || b.bulk || slices.ContainsFunc(b.jumps, func(l int) bool { return l >= 0 })
+}
+
 func (m *meter) rewriteBody(b *body, p plan, out []byte) ([]byte, error) {
-	out = b.declare(out)
+	c := coder{meter: m, length: uint32(b.locals), count: uint32(b.locals)}
+	if b.bulk {
+		c.count++
+	}
+	out = b.declare(out, b.needsCount(p))
 	r := m.reader(b.bytes, b.at)
 	r.at = b.declared
 	if p.entry > 0 {
-		out = m.check(out, p.entry)
+		out = c.check(out, p.entry)
 	}
-	loops := 0
+	jumps := 0
 	for r.err == nil && r.left() > 0 {
 		start := r.at
 		op := r.byte()
@@ -93,18 +104,17 @@ func (m *meter) rewriteBody(b *body, p plan, out []byte) ([]byte, error) {
 		case opCall, opRefFunc:
 			out = appendU32(append(out, op), m.shift(r.u32()))
 			continue
+		case opBr, opBrIf, opBrTable:
+			if l := b.jumps[jumps]; l >= 0 {
+				out = c.check(out, p.loops[l])
+			}
+			jumps++
 		}
 		sub := r.immediates(op)
 		if op == opMisc && isBulk(sub) {
-			out = m.charge(out, uint32(b.locals))
+			out = c.charge(out)
 		}
 		out = append(out, r.b[start:r.at]...)
-		if op == opLoop {
-			if p.loops[loops] > 0 {
-				out = m.check(out, p.loops[loops])
-			}
-			loops++
-		}
 	}
 	return out, r.err
 }
@@ -131,109 +141,20 @@ func (m *meter) inspect(b *body) error {
 		}
 	}
 	b.declared = r.at
-	w := walk{meter: m, reader: r, body: b, open: make([]int, 1, 32), inner: -1, first: true}
-	w.open[0] = -1
+	w := walk{meter: m, reader: r, body: b, inner: -1}
+	w.push(-1)
 	for r.err == nil && len(w.open) > 0 {
 		w.step()
 	}
 	if r.err == nil && r.left() > 0 {
 		r.fail(ErrMalformed, "%d bytes follow the end of a function", r.left())
 	}
-	b.settleLoops()
-	return r.err
-}
-
-// settleLoops counts the instructions of what only looks like a loop to what is
-// around it.
-func (b *body) settleLoops() {
-	b.first = b.first && b.loops[0].taken
 	for i := len(b.loops) - 1; i >= 0; i-- {
-		l := &b.loops[i]
-		switch {
-		case l.taken:
-		case l.parent < 0:
-			b.outside += l.size
-		default:
+		if l := b.loops[i]; l.parent >= 0 {
 			b.loops[l.parent].size += l.size
 		}
 	}
-	for i := range b.calls {
-		for s := &b.calls[i]; s.loop >= 0 && !b.loops[s.loop].taken; {
-			s.loop = b.loops[s.loop].parent
-		}
-	}
-}
-
-// walk is the state of a walk over a body.
-type walk struct {
-	meter  *meter
-	reader *reader
-	body   *body
-	open   []int // for each open block the loop that it is, -1 for others
-	inner  int   // the innermost open loop, -1 for none
-	first  bool  // nothing but blocks has come
-}
-
-func (w *walk) step() {
-	r, b := w.reader, w.body
-	op := r.byte()
-	switch op {
-	case opCall:
-		b.calls = append(b.calls, site{r.u32(), w.inner})
-	case opRefFunc:
-		r.u32()
-	case opBr, opBrIf:
-		w.branch(r.u32())
-	case opBrTable:
-		for range r.count(MaxBody, "branch targets") {
-			w.branch(r.u32())
-		}
-		w.branch(r.u32())
-	default:
-		sub := r.immediates(op)
-		w.meter.note(op, sub)
-		b.bulk = b.bulk || op == opMisc && isBulk(sub)
-		b.indirect = b.indirect || op == opCallIndirect
-	}
-	w.nest(op)
-	if w.inner >= 0 {
-		b.loops[w.inner].size++
-	} else {
-		b.outside++
-	}
-	w.first = w.first && op == opBlock // blocks before the loop cost nothing
-}
-
-// branch notes where a branch goes.
-func (w *walk) branch(depth uint32) {
-	if uint64(depth) >= uint64(len(w.open)) {
-		w.reader.fail(ErrMalformed, "a branch out of %d blocks of %d", depth+1, len(w.open))
-		return
-	}
-	if l := w.open[len(w.open)-1-int(depth)]; l >= 0 {
-		w.body.loops[l].taken = true
-	}
-}
-
-// nest follows the beginnings and ends of blocks.
-func (w *walk) nest(op byte) {
-	switch op {
-	case opLoop:
-		w.body.first = w.body.first || w.first
-		w.open = append(w.open, len(w.body.loops))
-		w.body.loops = append(w.body.loops, loop{parent: w.inner})
-		w.inner = len(w.body.loops) - 1
-	case opBlock, opIf:
-		w.open = append(w.open, -1)
-	case opEnd:
-		if l := w.open[len(w.open)-1]; l >= 0 {
-			w.inner = w.body.loops[l].parent
-		}
-		w.open = w.open[:len(w.open)-1]
-	}
-	if len(w.open) > MaxNesting {
-		w.reader.fail(ErrTooBig, "blocks are nested deeper than %d", MaxNesting)
-	}
+	return r.err
 }
 
 // note remembers what cannot be set back.
@@ -254,45 +175,53 @@ var lasting = [...]string{miscDataDrop: "data.drop", miscTableInit: "table.init"
 	miscTableCopy: "table.copy", miscTableGrow: "table.grow", miscTableFill: "table.fill"}
 
 // declare copies the declarations of locals, with one i32 more for a body that
-// needs it. Its index is the number of locals that there were.
-func (b *body) declare(out []byte) []byte {
-	if !b.bulk {
-		return append(out, b.bytes[:b.declared]...)
-	}
+// has lengths to charge, and one i64 for one that counts fuel.
+func (b *body) declare(out []byte, counts bool) []byte {
 	r := newReader(b.bytes, 0)
 	n := r.u32()
-	out = appendU32(out, n+1)
-	out = append(out, b.bytes[r.at:b.declared]...)
-	return append(out, 1, 0x7F)
+	rest := b.bytes[r.at:b.declared]
+	var more []byte
+	if b.bulk {
+		n, more = n+1, append(more, 1, 0x7F)
+	}
+	if counts {
+		n, more = n+1, append(more, 1, 0x7E)
+	}
+	return append(append(appendU32(out, n), rest...), more...)
+}
+
+// coder writes the instructions of the checks.
+type coder struct {
+	meter  *meter
+	length uint32 // the local that holds a length
+	count  uint32 // the local that holds the fuel: reading the global again costs
 }
 
 // check takes units off the fuel and calls the host when there is none left. It
 // leaves the operand stack as it was.
-func (m *meter) check(out []byte, units int) []byte {
-	fuel := m.fuel()
-	out = appendU32(append(out, opGlobalGet), fuel)
+func (c *coder) check(out []byte, units int) []byte {
+	out = appendU32(append(out, opGlobalGet), c.meter.fuel())
 	out = appendS64(append(out, opI64Const), uint64(units))
-	out = appendU32(append(out, opI64Sub, opGlobalSet), fuel)
-	return m.branch(out)
+	return c.branch(append(out, opI64Sub))
 }
 
-// branch calls the host when the fuel is used up.
-func (m *meter) branch(out []byte) []byte {
-	fuel := m.fuel()
-	out = appendU32(append(out, opGlobalGet), fuel)
+// branch keeps the fuel that is on the stack, and calls the host when it is used
+// up.
+func (c *coder) branch(out []byte) []byte {
+	out = appendU32(append(out, opLocalTee), c.count)
+	out = appendU32(append(out, opGlobalSet), c.meter.fuel())
+	out = appendU32(append(out, opLocalGet), c.count)
 	out = append(out, opI64Const, 0, opI64LtS, opIf, 0x40, opCall)
-	out = appendU32(out, m.refuel())
-	out = appendU32(append(out, opGlobalSet), fuel)
+	out = appendU32(out, c.meter.refuel())
+	out = appendU32(append(out, opGlobalSet), c.meter.fuel())
 	return append(out, opEnd)
 }
 
 // charge takes a unit for every 256 bytes or elements that the instruction to
 // come is told to move, and checks; the number lies on the stack and stays there.
-func (m *meter) charge(out []byte, local uint32) []byte {
-	fuel := m.fuel()
-	out = appendU32(append(out, opLocalTee), local)
-	out = appendU32(append(out, opGlobalGet), fuel)
-	out = appendU32(append(out, opLocalGet), local)
-	out = append(out, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub)
-	return m.branch(appendU32(append(out, opGlobalSet), fuel))
+func (c *coder) charge(out []byte) []byte {
+	out = appendU32(append(out, opLocalTee), c.length)
+	out = appendU32(append(out, opGlobalGet), c.meter.fuel())
+	out = appendU32(append(out, opLocalGet), c.length)
+	return c.branch(append(out, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub))
 }

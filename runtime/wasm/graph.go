@@ -4,7 +4,7 @@ package wasm
 //
 // Every cycle of calls must hold a check, and so must whatever calls what is not
 // known. A function that is in no cycle, calls only known ones, and does little
-// until it is at a check of its own or of those that it calls, needs none at its
+// in one pass, those without a check that it calls included, needs none at its
 // entry: whoever calls it is charged for it.
 type graph struct {
 	imported uint32
@@ -87,11 +87,9 @@ func (g *graph) defined(function uint32) int {
 // settle decides about a function when those that it calls are settled.
 func (g *graph) settle(i int) {
 	b, s := &g.bodies[i], &g.states[i]
-	s.cost = b.outside
+	s.cost = b.size
 	for _, c := range b.calls {
-		if c.loop < 0 {
-			s.cost += g.charge(c)
-		}
+		s.cost += g.charge(c)
 	}
 	s.checked = s.checked || b.indirect || s.cost > smallBody
 	s.visit = done
@@ -106,25 +104,23 @@ func (g *graph) charge(c site) int {
 	return g.states[i].cost
 }
 
-// plan returns the checks of a function.
+// plan returns the checks of a function: of its entry, and of what goes back to
+// each of its loops.
 func (g *graph) plan(i int) plan {
 	b, s := &g.bodies[i], &g.states[i]
 	p := plan{loops: make([]int, len(b.loops))}
-	sizes := make([]int, len(b.loops))
 	for n, l := range b.loops {
-		sizes[n] = l.size
+		p.loops[n] = l.size
 	}
 	for _, c := range b.calls {
-		if c.loop >= 0 {
-			sizes[c.loop] += g.charge(c)
+		for l, cost := c.loop, g.charge(c); l >= 0 && cost > 0; l = b.loops[l].parent {
+			p.loops[l] += cost
 		}
 	}
-	for n, l := range b.loops {
-		if l.taken {
-			p.loops[n] = unitsOf(sizes[n])
-		}
+	for n := range p.loops {
+		p.loops[n] = unitsOf(p.loops[n])
 	}
-	if s.checked && !b.first {
+	if s.checked {
 		p.entry = unitsOf(s.cost)
 	}
 	return p

@@ -17,6 +17,7 @@ const (
 	opGlobalGet    = 0x23
 	opGlobalSet    = 0x24
 	opTableSet     = 0x26
+	opI32Const     = 0x41
 	opI64Const     = 0x42
 	opI64LtS       = 0x53
 	opI64Sub       = 0x7D

@@ -17,12 +17,11 @@ const (
 // Meter returns the module with fuel metering built in. The fuel is a global of
 // the module that begins at 0, so that the first check calls the host.
 //
-// One unit is charged at each loop's head and each checked entry for about
-// [unitSize] instructions that may follow before the next check; bulk memory and
-// table instructions are charged by their length and checked themselves. See
-// graph for the functions that are not checked at their entry. One that begins
-// with a loop is not checked there twice, and a loop that nothing branches back
-// to is none.
+// One unit is charged at each branch back to a loop's head and at each checked
+// entry of a function for about [unitSize] instructions that may follow before the
+// next check; bulk memory and table instructions are charged by their length and
+// checked themselves. See graph for the functions that are not checked at their
+// entry, and walk for the branches that do not go back.
 func Meter(module []byte) (*Metered, error) {
 	list, err := sections(module)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -78,8 +79,8 @@ func whole() []byte {
 	return m
 }
 
-// The indexes of functions are shifted wherever they stand, a fuel check follows
-// the loop, and a length is charged before it is filled.
+// The indexes of functions are shifted wherever they stand, fuel is checked before
+// a branch back, and a length is charged before it is filled.
 func TestRewrite(t *testing.T) {
 	out, err := Meter(whole())
 	if err != nil {
@@ -99,8 +100,10 @@ func TestRewrite(t *testing.T) {
 		case secGlobal:
 			want = []byte{2, 0x70, 0, opRefFunc, 1, opEnd, 0x7E, 1, opI64Const, 0, opEnd}
 		case secCode:
-			check := []byte{opLoop, 0x40, opGlobalGet, 1, opI64Const, 1, opI64Sub, opGlobalSet, 1, opGlobalGet, 1, opI64Const, 0, opI64LtS, opIf, 0x40, opCall, 0, opGlobalSet, 1, opEnd}
-			charge := []byte{opLocalTee, 1, opGlobalGet, 1, opLocalGet, 1, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub, opGlobalSet, 1, opGlobalGet, 1, opI64Const, 0, opI64LtS, opIf, 0x40, opCall, 0, opGlobalSet, 1, opEnd, opMisc, miscMemoryFill, 0}
+			branch := []byte{opLocalTee, 2, opGlobalSet, 1, opLocalGet, 2, opI64Const, 0, opI64LtS, opIf, 0x40, opCall, 0, opGlobalSet, 1, opEnd}
+			check := append([]byte{opGlobalGet, 1, opI64Const, 1, opI64Sub}, branch...)
+			charge := append([]byte{opLocalTee, 1, opGlobalGet, 1, opLocalGet, 1, opI64ExtendU, opI64Const, 8, opI64ShrU, opI64Sub}, branch...)
+			check, charge = append(check, opBrIf, 0), append(charge, opMisc, miscMemoryFill, 0)
 			if !bytes.Contains(s.payload, check) || !bytes.Contains(s.payload, charge) || !bytes.Contains(s.payload, []byte{opLocalGet, 0, opCall, 1}) {
 				t.Errorf("the code is % x", s.payload)
 			}
@@ -111,6 +114,108 @@ func TestRewrite(t *testing.T) {
 		if !bytes.Equal(s.payload, want) {
 			t.Errorf("section %d is % x, want % x", s.id, s.payload, want)
 		}
+	}
+}
+
+// inspected walks over one body of a module without imports.
+func inspected(t *testing.T, code ...byte) *body {
+	t.Helper()
+	b := &body{bytes: append([]byte{1, 4, 0x7F}, code...)} // four i32 locals
+	m := &meter{changes: map[string]bool{}, types: 1, params: []uint32{0}}
+	if err := m.inspect(b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Which branches go back: what Go makes of a jump does only if its block is behind.
+func TestBranches(t *testing.T) {
+	// loop block block block  local.get 0  br_table 0 1 2  end A end B end C
+	head := []byte{opLoop, 0x40, opBlock, 0x40, opBlock, 0x40, opBlock, 0x40, opLocalGet, 0, opBrTable, 2, 0, 1, 2}
+	jump := func(n, local, depth byte) []byte { return []byte{opI32Const, n, opLocalSet, local, opBr, depth} }
+	build := func(a, b, c []byte) []byte {
+		out := append(append([]byte{}, head...), opEnd)
+		out = append(append(out, a...), opEnd)
+		out = append(append(out, b...), opEnd)
+		return append(append(out, c...), opEnd, opEnd)
+	}
+	tests := []struct {
+		name string
+		code []byte
+		want []int
+	}{
+		{"a plain loop", []byte{opLoop, 0x40, opBr, 0, opEnd, opEnd}, []int{0}},
+		{"out of a block", []byte{opBlock, 0x40, opBr, 0, opEnd, opEnd}, []int{-1}},
+		{"out of a loop", []byte{opBlock, 0x40, opLoop, 0x40, opBr, 1, opEnd, opEnd, opEnd}, []int{-1}},
+		{"ahead, from A to C", build(jump(2, 0, 2), nil, nil), []int{-1, -1}},
+		{"ahead, from A to B", build(jump(1, 0, 2), nil, nil), []int{-1, -1}},
+		{"to itself, in A", build(jump(0, 0, 2), nil, nil), []int{-1, 0}},
+		{"back, from B to A", build(nil, jump(0, 0, 1), nil), []int{-1, 0}},
+		{"back, from C to B", build(nil, nil, jump(1, 0, 0)), []int{-1, 0}},
+		{"a number beyond is the last", build(jump(9, 0, 2), nil, nil), []int{-1, -1}},
+		{"a number beyond, from C", build(nil, nil, jump(9, 0, 0)), []int{-1, 0}},
+		{"a negative number, from C", build(nil, nil, jump(0x7F, 0, 0)), []int{-1, 0}},
+		{"by another local", build(jump(2, 1, 2), nil, nil), []int{-1, 0}},
+		{"with something between", build([]byte{opI32Const, 2, opLocalSet, 0, 0x01, opBr, 2}, nil, nil), []int{-1, 0}},
+		{"a number that is not known", build([]byte{opLocalGet, 1, opLocalSet, 0, opBr, 2}, nil, nil), []int{-1, 0}},
+		{"only if", build([]byte{opI32Const, 2, opLocalSet, 0, opBrIf, 2}, nil, nil), []int{-1, 0}},
+		{"by a table", build([]byte{opI32Const, 2, opLocalSet, 0, opBrTable, 0, 2}, nil, nil), []int{-1, 0}},
+		{"no dispatcher", []byte{opLoop, 0x40, 0x01, opBlock, 0x40, opLocalGet, 0, opBrTable, 0, 0, opEnd, opI32Const, 0, opLocalSet, 0, opBr, 0, opEnd, opEnd}, []int{-1, 0}},
+		// The block that was number 2 is closed; another stands in its place.
+		{"into another block", build(nil, nil, []byte{opBlock, 0x40, opI32Const, 2, opLocalSet, 0, opBr, 1, opEnd}), []int{-1, 0}},
+		{"a table that goes to its loop", []byte{opLoop, 0x40, opBlock, 0x40, opLocalGet, 0, opBrTable, 1, 0, 1, opEnd, opI32Const, 1, opLocalSet, 0, opBr, 0, opEnd, opEnd}, []int{0, 0}},
+	}
+	for _, tt := range tests {
+		if got := inspected(t, tt.code...).jumps; !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Which entries are checked.
+func TestGraph(t *testing.T) {
+	calls := func(size int, functions ...uint32) body {
+		b := body{size: size}
+		for _, f := range functions {
+			b.calls = append(b.calls, site{f, -1})
+		}
+		return b
+	}
+	chain := []body{}
+	for i := range 50 { // each calls the next one twice: 2^50 calls
+		chain = append(chain, calls(2, uint32(i+1), uint32(i+1)))
+	}
+	chain = append(chain, calls(2))
+	tests := []struct {
+		name   string
+		bodies []body
+		want   []bool
+	}{
+		{"a leaf", []body{calls(10)}, []bool{false}},
+		{"a long one", []body{calls(smallBody + 1)}, []bool{true}},
+		{"one that calls itself", []body{calls(10, 0)}, []bool{true}},
+		{"two that call each other", []body{calls(10, 1), calls(10, 0)}, []bool{true, false}},
+		{"one that calls a leaf", []body{calls(10, 1), calls(10)}, []bool{false, false}},
+		{"one that calls many leaves", []body{calls(10, 1, 1, 1, 1), calls(smallBody / 3)}, []bool{true, false}},
+		{"one that calls what is checked", []body{calls(10, 1, 1, 1, 1), calls(smallBody + 1)}, []bool{false, true}},
+		{"one that calls what is not known", []body{{size: 1, indirect: true}}, []bool{true}},
+	}
+	for _, tt := range tests {
+		g := newGraph(0, tt.bodies)
+		for i, want := range tt.want {
+			if g.states[i].checked != want {
+				t.Errorf("%s: function %d checked is %v, want %v", tt.name, i, g.states[i].checked, want)
+			}
+		}
+	}
+	checked := 0
+	for _, s := range newGraph(0, chain).states {
+		if s.checked {
+			checked++
+		}
+	}
+	if checked < 5 {
+		t.Errorf("a tree of 2^50 calls has %d checks", checked)
 	}
 }
 

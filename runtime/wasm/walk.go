@@ -1,0 +1,198 @@
+package wasm
+
+// walk is the state of a walk over a body.
+//
+// It finds the branches that go back to a loop's head, which are where checks are
+// needed. One goes through a dispatcher when it sets a local to a number and
+// branches to a loop that begins by branching to one of its blocks by that local:
+//
+//	loop block … block  local.get X  br_table …  end … end …
+//	… i32.const N  local.set X  br <the loop>
+//
+// That is how Go compiles every jump. It goes back only if the block of number N
+// lies behind; one that lies ahead has not been closed yet.
+type walk struct {
+	meter  *meter
+	reader *reader
+	body   *body
+
+	open  []block
+	inner int // the innermost open loop, -1 for none
+	made  int // blocks so far
+
+	heads    map[int]*dispatcher // by loop
+	head     *dispatcher         // the loop that has just begun and may be one
+	previous [2]instruction      // the last one first
+}
+
+// block is an open block.
+type block struct {
+	id   int
+	loop int // the loop that it is, -1 for others
+}
+
+// dispatcher is a loop that begins by branching to one of its blocks.
+type dispatcher struct {
+	loop   int
+	local  uint32
+	state  uint8 // of reading its head
+	blocks []block
+	depths []int // within the open blocks, of each number; the last is for all others
+}
+
+// The states of reading a dispatcher's head.
+const (
+	headBlocks = iota
+	headLocal
+	headWhole
+)
+
+// instruction is what is remembered of one: its opcode and its number.
+type instruction struct {
+	op byte
+	n  uint32
+}
+
+const opLocalSet = 0x21
+
+func (w *walk) push(loop int) {
+	w.open = append(w.open, block{w.made, loop})
+	w.made++
+	if len(w.open) > MaxNesting {
+		w.reader.fail(ErrTooBig, "blocks are nested deeper than %d", MaxNesting)
+	}
+}
+
+func (w *walk) step() {
+	r, b := w.reader, w.body
+	at := r.at
+	op := r.byte()
+	var n uint32
+	switch op {
+	case opCall:
+		b.calls = append(b.calls, site{r.u32(), w.inner})
+	case opRefFunc:
+		r.u32()
+	case opBr, opBrIf:
+		n = r.u32()
+		b.jumps = append(b.jumps, w.branch(op, n))
+	case opBrTable:
+		b.jumps = append(b.jumps, w.table())
+	case opI32Const:
+		r.skipLEB(5)
+		n = small(r.b[at+1 : r.at])
+	case opLocalGet, opLocalSet:
+		n = r.u32()
+	default:
+		sub := r.immediates(op)
+		w.meter.note(op, sub)
+		b.bulk = b.bulk || op == opMisc && isBulk(sub)
+		b.indirect = b.indirect || op == opCallIndirect
+	}
+	b.size++
+	if w.inner >= 0 {
+		b.loops[w.inner].size++
+	}
+	w.follow(op, n)
+	w.nest(op)
+	w.previous[1], w.previous[0] = w.previous[0], instruction{op, n}
+}
+
+// small reads a signed LEB128 number that is not negative and below 2^31; any
+// other becomes the largest number, which is none of a dispatcher's.
+func small(b []byte) uint32 {
+	var v uint64
+	for i, c := range b {
+		v |= uint64(c&0x7f) << (7 * i)
+	}
+	if len(b) == 0 || b[len(b)-1]&0x40 != 0 || v >= 1<<31 {
+		return 1<<32 - 1
+	}
+	return uint32(v)
+}
+
+// nest follows the beginnings and ends of blocks.
+func (w *walk) nest(op byte) {
+	switch op {
+	case opLoop:
+		w.body.loops = append(w.body.loops, loop{parent: w.inner})
+		w.inner = len(w.body.loops) - 1
+		w.push(w.inner)
+		w.head = &dispatcher{loop: w.inner}
+	case opBlock, opIf:
+		w.push(-1)
+	case opEnd:
+		if l := w.open[len(w.open)-1].loop; l >= 0 {
+			w.inner = w.body.loops[l].parent
+		}
+		w.open = w.open[:len(w.open)-1]
+	}
+}
+
+// follow reads the head of a loop that may be a dispatcher.
+func (w *walk) follow(op byte, n uint32) {
+	switch h := w.head; {
+	case h == nil:
+	case op == opBlock && h.state == headBlocks:
+	case op == opLocalGet && h.state == headBlocks:
+		h.local, h.state = n, headLocal
+	case op == opBrTable && h.state == headLocal:
+		h.state = headWhole
+		if w.heads == nil {
+			w.heads = map[int]*dispatcher{}
+		}
+		w.heads[h.loop] = h
+		w.head = nil
+	default:
+		w.head = nil
+	}
+}
+
+// table reads the targets of a br_table, and returns the largest loop that one
+// goes back to, -1 for none.
+func (w *walk) table() int {
+	r := w.reader
+	n := r.count(MaxBody, "branch targets")
+	keep := w.head != nil && w.head.state == headLocal
+	back := -1
+	for range n + 1 {
+		depth := r.u32()
+		if l := w.branch(opBrTable, depth); l >= 0 && (back < 0 || l < back) {
+			back = l // the outer one comes first
+		}
+		if r.err != nil {
+			return -1
+		}
+		if keep {
+			w.head.blocks = append(w.head.blocks, w.open[len(w.open)-1-int(depth)])
+			w.head.depths = append(w.head.depths, len(w.open)-1-int(depth))
+		}
+	}
+	return back
+}
+
+// branch returns the loop that a branch goes back to, -1 for none.
+func (w *walk) branch(op byte, depth uint32) int {
+	if uint64(depth) >= uint64(len(w.open)) {
+		w.reader.fail(ErrMalformed, "a branch out of %d blocks of %d", depth+1, len(w.open))
+		return -1
+	}
+	l := w.open[len(w.open)-1-int(depth)].loop
+	if l >= 0 && op == opBr && w.ahead(l) {
+		return -1
+	}
+	return l
+}
+
+// ahead reports whether a branch to a loop that follows now goes through its
+// dispatcher to a block that lies ahead.
+func (w *walk) ahead(l int) bool {
+	h := w.heads[l]
+	set, number := w.previous[0], w.previous[1]
+	if h == nil || set.op != opLocalSet || set.n != h.local || number.op != opI32Const {
+		return false
+	}
+	i := min(int(number.n), len(h.blocks)-1) // the last one is for all numbers beyond
+	target, depth := h.blocks[i], h.depths[i]
+	return target.loop < 0 && depth < len(w.open) && w.open[depth] == target
+}
