@@ -103,13 +103,29 @@ type tables struct {
 // cannot wait any longer; the invocation's own time begins with StartClock.
 // Close must be called.
 func NewCall(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, messages []*Message) *Call {
-	c := &Call{Function: function, grants: grants, limits: limits, log: log, outer: ctx, batchID: BatchID, firstID: BatchID + 1}
-	c.deliveries = make([]Delivery, len(messages))
+	c := &Call{}
+	c.Reset(ctx, function, grants, limits, log, len(messages))
 	for i, m := range messages {
 		c.deliveries[i].Message = m
 	}
 	return c
 }
+
+// Reset makes a call that has been closed the state of another invocation, of n
+// messages that the caller puts into Deliveries. The deliveries of the one before
+// are gone.
+func (c *Call) Reset(ctx context.Context, function string, grants *Grants, limits Limits, log Logger, n int) {
+	deliveries := c.deliveries
+	*c = Call{Function: function, grants: grants, limits: limits, log: log, outer: ctx, batchID: BatchID, firstID: BatchID + 1}
+	if cap(deliveries) < n || cap(deliveries) > maxKept {
+		deliveries = make([]Delivery, n)
+	}
+	c.deliveries = deliveries[:n]
+	clear(c.deliveries)
+}
+
+// maxKept is how many deliveries a call keeps room for.
+const maxKept = 1024
 
 // Context is the invocation's: it ends at the timeout, or when the host drains.
 // It is the guest's thread that asks.
@@ -362,6 +378,18 @@ func (c *Call) Close() {
 	}
 	c.buffers, c.tickets = nil, nil
 }
+
+// FailAll has every delivery come again because of an error that is none of the
+// handler's.
+func (c *Call) FailAll(err error) {
+	for i := range c.deliveries {
+		d := &c.deliveries[i]
+		d.Outcome, d.Response = Outcome{Disposition: Nak, Reason: err.Error()}, nil
+	}
+}
+
+// CloseOpen forgets which delivery was open: it is not the one to blame.
+func (c *Call) CloseOpen() { c.open = 0 }
 
 // Respond answers a request delivery.
 func (c *Call) Respond(id uint32, r *Response) error {

@@ -43,12 +43,14 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 // settled: the delivery that was open runs alone next, the others again in
 // halves, so that only one that fails alone is charged.
 func (f *Function) process(ctx context.Context, batch []Delivery) {
-	outcomes, open, err := f.invoke(ctx, batch, 0)
+	call := f.calls.Get().(*host.Call)
+	defer f.calls.Put(call)
+	err := f.invoke(ctx, call, batch, 0)
 	for crowded := (*host.Crowded)(nil); ctx.Err() == nil && errors.As(err, &crowded); {
-		outcomes, open, err = f.invoke(ctx, batch, crowded.Company)
+		err = f.invoke(ctx, call, batch, crowded.Company)
 	}
 	if err == nil {
-		f.settleAll(ctx, batch, outcomes)
+		f.settleAll(ctx, batch, call.Deliveries())
 		return
 	}
 	if len(batch) == 1 || ctx.Err() != nil {
@@ -56,7 +58,7 @@ func (f *Function) process(ctx context.Context, batch []Delivery) {
 		return
 	}
 	f.log.Warn().Err(err).Int("batch", len(batch)).Msg("an invocation was taken down; its messages run again in smaller batches")
-	if open >= 0 && open < len(batch) {
+	if open := call.Open(); open >= 0 && open < len(batch) {
 		f.process(ctx, batch[open:open+1])
 		rest := append(append([]Delivery{}, batch[:open]...), batch[open+1:]...)
 		f.halves(ctx, rest)
@@ -74,36 +76,37 @@ func (f *Function) halves(ctx context.Context, batch []Delivery) {
 }
 
 // invoke runs the handler once and makes its effects durable: commit first,
-// then the publishes that waited for it. err says that the invocation was taken
-// down; open is the index of the delivery that it was at, -1 for none.
-func (f *Function) invoke(ctx context.Context, batch []Delivery, company int) (outcomes []host.Delivery, open int, err error) {
-	messages := make([]*host.Message, len(batch))
+// then the publishes that waited for it. An error says that the invocation was
+// taken down; then the call's open delivery is the one that it was at.
+func (f *Function) invoke(ctx context.Context, call *host.Call, batch []Delivery, company int) error {
+	call.Reset(ctx, f.Manifest.Name, f.grants, f.limits, f.guest, len(batch))
 	for i, d := range batch {
-		messages[i] = d.Message()
+		call.Deliveries()[i].Message = d.Message()
 	}
-	call := host.NewCall(ctx, f.Manifest.Name, f.grants, f.limits, f.guest, messages)
 	defer call.Close()
 	call.Company = company
 	call.SetTimeout(f.Manifest.Timeout.Std(), errTimeout)
 	if err := call.Start(); err != nil {
-		return failAll(batch, err), -1, nil
+		call.FailAll(err)
+		return nil
 	}
 	start := time.Now()
-	err = f.invoker.Invoke(call)
+	err := f.invoker.Invoke(call)
 	f.Stats.invoked(time.Since(start), call.Usage)
 	if err != nil {
-		return nil, call.Open(), err
+		return err
 	}
 	if err = call.Finish(); err == nil {
 		err = f.makeDurable(ctx, call)
 	}
 	if errors.Is(err, host.ErrTxLost) {
-		return nil, -1, err
+		call.CloseOpen()
+		return err
 	}
 	if err != nil {
-		return failAll(batch, err), -1, nil
+		call.FailAll(err)
 	}
-	return call.Deliveries(), -1, nil
+	return nil
 }
 
 // makeDurable commits the transaction and sends what waited for it.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -44,6 +45,7 @@ type Function struct {
 	policy  Policy
 	log     zerolog.Logger
 	guest   host.Logger
+	calls   sync.Pool // of *host.Call, that are closed
 }
 
 // New makes a function of its parts.
@@ -54,6 +56,7 @@ func New(m *manifests.Manifest, digest string, invoker Invoker, grants *host.Gra
 		Manifest: m, Digest: digest, Stats: stats,
 		invoker: invoker, grants: grants, limits: limitsOf(m.Limits), policy: PolicyOf(m.Retry),
 		log: log, guest: newGuestLog(log, m.Limits, stats),
+		calls: sync.Pool{New: func() any { return &host.Call{} }},
 	}
 }
 

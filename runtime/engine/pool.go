@@ -45,6 +45,8 @@ type Pool struct {
 	module   *Module
 	settings Settings
 
+	seats sync.Pool // of *seat, that are in no instance and no queue
+
 	mu      sync.Mutex
 	queue   []*seat     // that wait for an instance, the oldest first
 	apart   []*seat     // that wait to run with fewer beside them
@@ -74,7 +76,7 @@ func NewPool(m *Module, s Settings) (*Pool, error) {
 		}
 	}
 	s.Init, s.Grace = cmp.Or(s.Init, InitTimeout), cmp.Or(s.Grace, Grace)
-	p := &Pool{module: m, settings: s}
+	p := &Pool{module: m, settings: s, seats: sync.Pool{New: func() any { return &seat{} }}}
 	p.timer = time.AfterFunc(time.Hour, p.growIfHeld)
 	p.reaper = time.AfterFunc(time.Hour, p.reap)
 	p.timer.Stop()
@@ -114,7 +116,9 @@ func (p *Pool) Invoke(c *host.Call) error {
 	if p.settings.Shared && len(c.Deliveries()) != 1 {
 		return fmt.Errorf("%w: a call that shares its instance has one delivery, not %d", ErrABI, len(c.Deliveries()))
 	}
-	s := &seat{call: c}
+	s := p.seats.Get().(*seat)
+	defer p.seats.Put(s)
+	*s = seat{call: c, turn: s.turn}
 	if p.settings.Shared && c.Company > 0 {
 		return p.enterLane(s)
 	}
@@ -130,7 +134,8 @@ func (p *Pool) Invoke(c *host.Call) error {
 		p.mu.Unlock()
 		return p.found(s, false)
 	}
-	s.queued, s.turn = time.Now(), make(chan turn, 1)
+	s.wait()
+	s.queued = time.Now()
 	p.queue = append(p.queue, s)
 	if n := len(p.resting); n > 0 {
 		p.resting[n-1].rouse()
@@ -424,7 +429,7 @@ func (p *Pool) free(in *instance) {
 // beside it than its company. There is one such instance at a time, beside the
 // others of the pool.
 func (p *Pool) enterLane(s *seat) error {
-	s.turn = make(chan turn, 1)
+	s.wait()
 	p.mu.Lock()
 	p.apart = append(p.apart, s)
 	if !p.lane {

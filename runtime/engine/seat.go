@@ -9,7 +9,7 @@ import (
 // seat is a call's place in an instance, or in the queue for one.
 type seat struct {
 	call   *host.Call
-	turn   chan turn // told once that the call is over, or to drive an instance; nil for one that drives from the start
+	turn   chan turn // told once that the call is over, or to drive an instance
 	queued time.Time
 	id     uint32 // of the only delivery of a call that shares its instance
 
@@ -27,6 +27,13 @@ type turn struct {
 	drive  *instance
 	create bool
 	apart  bool
+}
+
+// wait prepares a seat for waiting for its turn.
+func (s *seat) wait() {
+	if s.turn == nil {
+		s.turn = make(chan turn, 1)
+	}
 }
 
 // account charges the guest time since the last look to whoever has the turn.
