@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -127,12 +128,14 @@ func (r *request) Retry(_ context.Context, _ time.Duration, err string) error {
 	return r.fail("500", err, nil)
 }
 
-// fail answers with an error. One without a text would not be sent at all.
+// fail answers with an error, in the headers of micro's. Not by its Error: that
+// notes the error where micro reads it as soon as Handle has returned, which is
+// before.
 func (r *request) fail(code, text string, data []byte) error {
-	if text == "" {
-		text = "the function gave no reason"
-	}
-	return r.req.Error(code, text, data)
+	return r.req.Respond(data, micro.WithHeaders(micro.Headers{
+		micro.ErrorHeader:     {cmp.Or(text, "the function gave no reason")},
+		micro.ErrorCodeHeader: {code},
+	}))
 }
 
 // GiveUp implements runtime.Delivery: the asker is told that it asked wrongly,
