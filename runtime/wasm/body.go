@@ -16,10 +16,7 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 	out = appendU32(out, uint32(len(bodies)))
 	var scratch []byte
 	for i := range bodies {
-		rewritten, err := m.rewriteBody(&bodies[i], graph.plan(i), scratch[:0])
-		if err != nil {
-			return nil, fmt.Errorf("function %d: %w", i, err)
-		}
+		rewritten := m.rewriteBody(&bodies[i], graph.plan(i), scratch[:0])
 		scratch = rewritten
 		out = appendU32(out, uint32(len(rewritten)))
 		out = append(out, rewritten...)
@@ -35,6 +32,7 @@ func (m *meter) bodies(s section) ([]body, error) {
 		return nil, fmt.Errorf("%w: %d function bodies for %d functions", ErrMalformed, n, len(m.functions))
 	}
 	bodies := make([]body, 0, n)
+	m.walk.edits = make([]edit, 0, len(s.payload)/16)
 	for i := range n {
 		size := r.u32()
 		if size > MaxBody {
@@ -49,6 +47,7 @@ func (m *meter) bodies(s section) ([]body, error) {
 		}
 		bodies = append(bodies, b)
 	}
+	m.walk = walk{}
 	r.end()
 	return bodies, r.err
 }
@@ -64,9 +63,25 @@ type body struct {
 	indirect bool   // calls what is not known
 	size     int    // instructions
 	loops    []loop // in the order of their heads
-	jumps    []int  // for each branch in order the loop that it goes back to, -1 for none
+	edits    []edit // in order
 	calls    []site
 }
+
+// edit is a place where the rewritten body differs.
+type edit struct {
+	at   int32  // in the body
+	n    uint32 // the function, or the loop
+	away uint8  // bytes that are taken away
+	kind editKind
+}
+
+type editKind uint8
+
+const (
+	editFunction editKind = iota // a function's index is shifted
+	editBack                     // a branch back to a loop is checked
+	editLength                   // a length is charged
+)
 
 // loop is one loop of a body.
 type loop struct {
@@ -80,43 +95,33 @@ type site struct {
 	loop     int // the innermost that it is in, -1 for none
 }
 
-// needsCount reports whether the body has any check.
-func (b *body) needsCount(p plan) bool {
-	return p.entry > 0 || b.bulk || slices.ContainsFunc(b.jumps, func(l int) bool { return l >= 0 })
+// counts reports whether the body has any check.
+func (b *body) counts(p plan) bool {
+	return p.entry > 0 || slices.ContainsFunc(b.edits, func(e edit) bool { return e.kind != editFunction })
 }
 
-func (m *meter) rewriteBody(b *body, p plan, out []byte) ([]byte, error) {
+func (m *meter) rewriteBody(b *body, p plan, out []byte) []byte {
 	c := coder{meter: m, length: uint32(b.locals), count: uint32(b.locals)}
 	if b.bulk {
 		c.count++
 	}
-	out = b.declare(out, b.needsCount(p))
-	r := m.reader(b.bytes, b.at)
-	r.at = b.declared
+	out = b.declare(out, b.counts(p))
 	if p.entry > 0 {
 		out = c.check(out, p.entry)
 	}
-	jumps := 0
-	for r.err == nil && r.left() > 0 {
-		start := r.at
-		op := r.byte()
-		switch op {
-		case opCall, opRefFunc:
-			out = appendU32(append(out, op), m.shift(r.u32()))
-			continue
-		case opBr, opBrIf, opBrTable:
-			if l := b.jumps[jumps]; l >= 0 {
-				out = c.check(out, p.loops[l])
-			}
-			jumps++
-		}
-		sub := r.immediates(op)
-		if op == opMisc && isBulk(sub) {
+	at := b.declared
+	for _, e := range b.edits {
+		out = append(out, b.bytes[at:e.at]...)
+		switch at = int(e.at) + int(e.away); e.kind {
+		case editFunction:
+			out = appendU32(out, m.shift(e.n))
+		case editBack:
+			out = c.check(out, p.loops[e.n])
+		case editLength:
 			out = c.charge(out)
 		}
-		out = append(out, r.b[start:r.at]...)
 	}
-	return out, r.err
+	return append(out, b.bytes[at:]...)
 }
 
 func isBulk(sub uint32) bool {
@@ -141,13 +146,19 @@ func (m *meter) inspect(b *body) error {
 		}
 	}
 	b.declared = r.at
-	w := walk{meter: m, reader: r, body: b, inner: -1}
+	w := &m.walk
+	*w = walk{meter: m, reader: r, body: b, inner: -1, open: w.open[:0], edits: w.edits}
+	b.edits = w.edits[len(w.edits):]
 	w.push(-1)
 	for r.err == nil && len(w.open) > 0 {
 		w.step()
 	}
 	if r.err == nil && r.left() > 0 {
 		r.fail(ErrMalformed, "%d bytes follow the end of a function", r.left())
+	}
+	if n := len(w.edits) + len(b.edits); n <= cap(w.edits) { // they stand in the room
+		w.edits = w.edits[:n]
+		b.edits = slices.Clip(b.edits)
 	}
 	for i := len(b.loops) - 1; i >= 0; i-- {
 		if l := b.loops[i]; l.parent >= 0 {

@@ -78,6 +78,7 @@ type meter struct {
 	mutable   []uint32 // globals that are numbers and can change
 	exported  []string // their names
 	changes   map[string]bool
+	walk      walk // used for one body after another
 }
 
 // fuel is the index of the global that is added, the last one.

@@ -73,6 +73,14 @@ func (r *reader) bytes(n uint32) []byte {
 
 // u32 reads an unsigned LEB128 number of up to 32 bits.
 func (r *reader) u32() uint32 {
+	if r.at < len(r.b) && r.b[r.at] < 0x80 { // most are short
+		r.at++
+		return uint32(r.b[r.at-1])
+	}
+	return r.longU32()
+}
+
+func (r *reader) longU32() uint32 {
 	var v uint64
 	for shift := 0; shift < 35; shift += 7 {
 		b := r.byte()

@@ -16,6 +16,7 @@ type walk struct {
 	reader *reader
 	body   *body
 
+	edits []edit // room for those of bodies to come
 	open  []block
 	inner int // the innermost open loop, -1 for none
 	made  int // blocks so far
@@ -69,15 +70,18 @@ func (w *walk) step() {
 	op := r.byte()
 	var n uint32
 	switch op {
-	case opCall:
-		b.calls = append(b.calls, site{r.u32(), w.inner})
-	case opRefFunc:
-		r.u32()
+	case opCall, opRefFunc:
+		from := r.at
+		n = r.u32()
+		w.edit(editFunction, from, r.at, n)
+		if op == opCall {
+			b.calls = append(b.calls, site{n, w.inner})
+		}
 	case opBr, opBrIf:
 		n = r.u32()
-		b.jumps = append(b.jumps, w.branch(op, n))
+		w.back(at, w.branch(op, n))
 	case opBrTable:
-		b.jumps = append(b.jumps, w.table())
+		w.back(at, w.table())
 	case opI32Const:
 		r.skipLEB(5)
 		n = small(r.b[at+1 : r.at])
@@ -86,7 +90,10 @@ func (w *walk) step() {
 	default:
 		sub := r.immediates(op)
 		w.meter.note(op, sub)
-		b.bulk = b.bulk || op == opMisc && isBulk(sub)
+		if op == opMisc && isBulk(sub) {
+			b.bulk = true
+			w.edit(editLength, at, at, 0)
+		}
 		b.indirect = b.indirect || op == opCallIndirect
 	}
 	b.size++
@@ -96,6 +103,17 @@ func (w *walk) step() {
 	w.follow(op, n)
 	w.nest(op)
 	w.previous[1], w.previous[0] = w.previous[0], instruction{op, n}
+}
+
+func (w *walk) edit(kind editKind, at, after int, n uint32) {
+	w.body.edits = append(w.body.edits, edit{int32(at), n, uint8(after - at), kind})
+}
+
+// back notes that a branch goes back to a loop, if it does.
+func (w *walk) back(at, l int) {
+	if l >= 0 {
+		w.edit(editBack, at, at, uint32(l))
+	}
 }
 
 // small reads a signed LEB128 number that is not negative and below 2^31; any
