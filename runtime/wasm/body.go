@@ -27,7 +27,7 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 // bodies reads the code section: every body is walked over once.
 func (m *meter) bodies(s section) ([]body, error) {
 	r := newReader(s.payload, s.at)
-	n := r.count(MaxTypes, "bodies")
+	n := r.count(MaxFunctions, "bodies")
 	if int(n) != len(m.functions) && r.err == nil {
 		return nil, fmt.Errorf("%w: %d function bodies for %d functions", ErrMalformed, n, len(m.functions))
 	}
@@ -173,7 +173,7 @@ func (m *meter) note(op byte, sub uint32) {
 	switch {
 	case op == opTableSet:
 		m.changes["table.set"] = true
-	case op == opMisc && sub >= miscDataDrop:
+	case op == opMisc && int(sub) < len(lasting):
 		if name := lasting[sub]; name != "" {
 			m.changes[name] = true
 		}

@@ -60,7 +60,7 @@ func (r *reader) immediates(op byte) (sub uint32) {
 	case op == 0x0C || op == 0x0D: // br, br_if
 		r.u32()
 	case op == 0x0E: // br_table
-		for range r.count(MaxBody, "branch targets") {
+		for range r.count(MaxTargets, "branch targets") {
 			r.u32()
 		}
 		r.u32()

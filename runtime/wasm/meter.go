@@ -106,15 +106,13 @@ func (m *meter) survey(list []section) error {
 		case secImport:
 			m.surveyImports(r)
 		case secFunction:
-			for range r.count(MaxTypes, "functions") {
+			for range r.count(MaxFunctions, "functions") {
 				m.functions = append(m.functions, r.index(m.types, "type"))
 			}
 		case secGlobal:
-			m.globals += r.count(MaxTypes, "globals")
+			m.globals += r.count(MaxGlobals, "globals")
 		case secMemory:
-			if n := r.count(MaxSegments, "memories"); n > 1 {
-				r.fail(ErrUnsupported, "several memories")
-			}
+			m.surveyMemories(r)
 		case secData:
 			r.count(MaxSegments, "data segments")
 		}
@@ -123,6 +121,18 @@ func (m *meter) survey(list []section) error {
 		}
 	}
 	return nil
+}
+
+func (m *meter) surveyMemories(r *reader) {
+	switch n := r.count(MaxSegments, "memories"); n {
+	case 0:
+	case 1:
+		if least, _ := r.limits(); least > MaxMemory {
+			r.fail(ErrTooBig, "a memory that begins with %d pages, the limit is %d", least, MaxMemory)
+		}
+	default:
+		r.fail(ErrUnsupported, "several memories")
+	}
 }
 
 func (m *meter) surveyTypes(r *reader) {
@@ -142,7 +152,7 @@ func (m *meter) surveyTypes(r *reader) {
 }
 
 func (m *meter) surveyImports(r *reader) {
-	for range r.count(MaxTypes, "imports") {
+	for range r.count(MaxImports, "imports") {
 		r.name()
 		r.name()
 		switch kind := r.byte(); kind {
@@ -311,7 +321,7 @@ func (m *meter) constant(r *reader, out []byte) []byte {
 }
 
 func (m *meter) rewriteExports(r *reader) []byte {
-	n := r.count(MaxTypes, "exports")
+	n := r.count(MaxExports, "exports")
 	out := appendU32(nil, n+uint32(len(m.mutable)))
 	for range n {
 		name := string(r.name())
@@ -371,7 +381,7 @@ func (m *meter) rewriteElements(r *reader) []byte {
 			}
 			out = append(out, kind)
 		}
-		count := r.count(MaxBody, "elements")
+		count := r.count(MaxElements, "elements")
 		out = appendU32(out, count)
 		for range count {
 			if expressions {
@@ -436,7 +446,7 @@ func (m *meter) rewriteCustom(s section) []byte {
 }
 
 func (m *meter) shiftNames(r *reader) []byte {
-	n := r.count(MaxTypes, "names")
+	n := r.count(MaxFunctions, "names")
 	out := appendU32(nil, n)
 	for range n {
 		out = appendU32(out, m.shift(r.u32()))

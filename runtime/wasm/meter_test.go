@@ -3,9 +3,12 @@ package wasm
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 )
 
 // bomb is a module header and one section.
@@ -53,6 +56,13 @@ func TestBombs(t *testing.T) {
 		"two memories":               {withFunction(0, 0x3F, 1, 0x1A, opEnd), ErrUnsupported},
 		"many tables":                {bomb(secTable, append([]byte{17}, make([]byte, 51)...)...), ErrTooBig},
 		"huge table":                 {bomb(secTable, 1, 0x70, 0, 0x80, 0x80, 0x80, 0x40), ErrTooBig},
+		"huge memory":                {bomb(secMemory, 1, 0, 0x80, 0x80, 0x04), ErrTooBig},
+		"many imports":               {bomb(secImport, append([]byte{0xE9, 0x07}, make([]byte, 8000)...)...), ErrTooBig},
+		"many exports":               {bomb(secExport, append([]byte{0x91, 0x4E}, make([]byte, 80_000)...)...), ErrTooBig},
+		"many params":                {bomb(secType, append([]byte{1, 0x60, 0xE9, 0x07}, make([]byte, 2000)...)...), ErrTooBig},
+		"deep blocks":                {withFunction(append([]byte{0}, bytes.Repeat([]byte{opBlock, 0x40}, MaxNesting+1)...)...), ErrTooBig},
+		"many targets":               {withFunction(append([]byte{0, opBrTable, 0xF0, 0xFF, 0x7F}, make([]byte, 3<<20)...)...), ErrTooBig},
+		"branch out of everything":   {withFunction(0, opBr, 1, opEnd), ErrMalformed},
 		"gc type":                    {bomb(secType, 1, 0x5F, 0), ErrUnsupported},
 		"no end":                     {withFunction(0, opBlock, 0x40), ErrMalformed},
 		"after the end":              {withFunction(0, opEnd, opEnd), ErrMalformed},
@@ -61,6 +71,44 @@ func TestBombs(t *testing.T) {
 	for name, tt := range tests {
 		if _, err := Meter(tt.module); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+		if tt.want == nil {
+			continue
+		}
+		took, allocated := time.Hour, uint64(1<<63)
+		for range 5 { // the least of them: others run beside
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			Meter(tt.module)
+			took = min(took, time.Since(start))
+			runtime.ReadMemStats(&after)
+			allocated = min(allocated, after.TotalAlloc-before.TotalAlloc)
+		}
+		if took > 5*time.Millisecond && !underRace || allocated > uint64(1<<20+3*len(tt.module)) {
+			t.Errorf("%s took %s and %d bytes", name, took, allocated)
+		}
+	}
+}
+
+// A real module, cut off or changed anywhere, claims no more memory than it has.
+func TestMutated(t *testing.T) {
+	b, err := os.ReadFile("../../bin/testers/nowork.wasm")
+	if err != nil {
+		t.Fatalf("%v; run make testers", err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 40 {
+		m := slices.Clone(b)
+		for range 1 + random.IntN(4) {
+			m[8+random.IntN(len(m)-8)] = byte(random.Uint32())
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		Meter(m)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(20*len(b)) {
+			t.Errorf("%d bytes were allocated for a module of %d", took, len(b))
 		}
 	}
 }

@@ -5,16 +5,25 @@ import (
 	"fmt"
 )
 
-// Structural limits. Engines of browsers have the same or similar ones.
+// Structural limits. Engines of browsers have the same or similar ones
+// (WebAssembly JavaScript Interface, Implementation-defined Limits).
 const (
-	MaxLocals   = 50_000    // of one function
-	MaxBody     = 7_654_321 // bytes of one function
-	MaxParams   = 1_000     // of one type, and as many results
-	MaxNesting  = 100_000   // blocks within blocks
-	MaxTypes    = 1_000_000
-	MaxSegments = 1_000_000
-	MaxTables   = 16
-	MaxTable    = 1_000_000 // entries of one table, at first and grown
+	MaxLocals    = 50_000    // of one function
+	MaxBody      = 7_654_321 // bytes of one function
+	MaxParams    = 1_000     // of one type, and as many results
+	MaxNesting   = 10_000    // blocks within blocks
+	MaxTargets   = 65_520    // of one br_table
+	MaxTypes     = 100_000
+	MaxFunctions = 1_000_000
+	MaxImports   = 1_000
+	MaxExports   = 10_000
+	MaxGlobals   = 10_000
+	MaxSegments  = 100_000    // of data, and as many of elements
+	MaxElements  = 10_000_000 // of one segment
+	MaxTables    = 16
+	MaxTable     = 1_000_000 // entries of one table, at first and grown
+	MaxMemory    = 32_768    // pages that a memory may begin with: 2 GiB
+	MaxCustom    = 32 << 20  // bytes of all custom sections
 )
 
 // The ways in which a module is refused.
@@ -225,7 +234,7 @@ func sections(module []byte) ([]section, error) {
 	r := newReader(module, 0)
 	r.at = 8
 	var list []section
-	last := 0
+	last, custom := 0, 0
 	for r.left() > 0 && r.err == nil {
 		id := r.byte()
 		size := r.u32()
@@ -244,6 +253,8 @@ func sections(module []byte) ([]section, error) {
 				break
 			}
 			last = order[id]
+		} else if custom += len(payload); custom > MaxCustom {
+			r.fail(ErrTooBig, "custom sections of %d bytes, the limit is %d", custom, MaxCustom)
 		}
 		list = append(list, section{id, at, payload})
 	}

@@ -18,8 +18,8 @@ type walk struct {
 
 	edits []edit // room for those of bodies to come
 	open  []block
-	inner int // the innermost open loop, -1 for none
-	made  int // blocks so far
+	inner int   // the innermost open loop, -1 for none
+	made  int32 // blocks so far
 
 	heads    map[int]*dispatcher // by loop
 	head     *dispatcher         // the loop that has just begun and may be one
@@ -28,8 +28,8 @@ type walk struct {
 
 // block is an open block.
 type block struct {
-	id   int
-	loop int // the loop that it is, -1 for others
+	id   int32
+	loop int32 // the loop that it is, -1 for others
 }
 
 // dispatcher is a loop that begins by branching to one of its blocks.
@@ -57,7 +57,7 @@ type instruction struct {
 const opLocalSet = 0x21
 
 func (w *walk) push(loop int) {
-	w.open = append(w.open, block{w.made, loop})
+	w.open = append(w.open, block{w.made, int32(loop)})
 	w.made++
 	if len(w.open) > MaxNesting {
 		w.reader.fail(ErrTooBig, "blocks are nested deeper than %d", MaxNesting)
@@ -140,7 +140,7 @@ func (w *walk) nest(op byte) {
 	case opBlock, opIf:
 		w.push(-1)
 	case opEnd:
-		if l := w.open[len(w.open)-1].loop; l >= 0 {
+		if l := int(w.open[len(w.open)-1].loop); l >= 0 {
 			w.inner = w.body.loops[l].parent
 		}
 		w.open = w.open[:len(w.open)-1]
@@ -170,7 +170,7 @@ func (w *walk) follow(op byte, n uint32) {
 // goes back to, -1 for none.
 func (w *walk) table() int {
 	r := w.reader
-	n := r.count(MaxBody, "branch targets")
+	n := r.count(MaxTargets, "branch targets")
 	keep := w.head != nil && w.head.state == headLocal
 	back := -1
 	for range n + 1 {
@@ -195,7 +195,7 @@ func (w *walk) branch(op byte, depth uint32) int {
 		w.reader.fail(ErrMalformed, "a branch out of %d blocks of %d", depth+1, len(w.open))
 		return -1
 	}
-	l := w.open[len(w.open)-1-int(depth)].loop
+	l := int(w.open[len(w.open)-1-int(depth)].loop)
 	if l >= 0 && op == opBr && w.ahead(l) {
 		return -1
 	}
