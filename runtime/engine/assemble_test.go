@@ -1,6 +1,9 @@
 package engine
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // assembly is a small module for tests: functions in wasm's own words, with the
 // exports of the ABI around them.
@@ -12,6 +15,7 @@ type assembly struct {
 	globals int      // mutable i64 ones, at 0
 	table   bool     // a table of 2 with the first body in both places
 	pages   byte     // of memory, 1 when 0
+	foreign []string // imports as module.name, each () -> ()
 }
 
 const (
@@ -46,7 +50,7 @@ func join(parts ...[]byte) []byte {
 }
 
 // first is the index of the first body: the imports come before.
-func (a *assembly) first() uint32 { return uint32(len(a.imports)) }
+func (a *assembly) first() uint32 { return uint32(len(a.imports) + len(a.foreign)) }
 
 func (a *assembly) bytes() []byte {
 	types := [][]byte{{0x60, 0, 0}, {0x60, 3, 0x7F, 0x7F, 0x7F, 1, 0x7E}}
@@ -55,6 +59,10 @@ func (a *assembly) bytes() []byte {
 		f := hostFunctions[name]
 		types = append(types, join([]byte{0x60}, leb(nil, uint32(len(f.params))), f.params, leb(nil, uint32(len(f.results))), f.results))
 		imports = append(imports, join(text(hostModule), text(name), []byte{0}, leb(nil, uint32(2+i))))
+	}
+	for _, f := range a.foreign {
+		module, name, _ := strings.Cut(f, ".")
+		imports = append(imports, join(text(module), text(name), []byte{0, typeNone}))
 	}
 	for _, b := range a.bodies {
 		functions = append(functions, []byte{typeNone})

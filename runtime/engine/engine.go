@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tetratelabs/wazero"
 
@@ -26,11 +31,28 @@ type Config struct {
 // The limit of the manifest is below it.
 const MaxMemoryPages = 32_768
 
+// CacheMax bounds the compiled code that is kept on disk, in bytes; the oldest
+// goes first.
+const CacheMax = 1 << 30
+
 // Engine compiles and runs modules. It is safe for concurrent use.
 type Engine struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	config  Config
+	workers chan struct{} // one for each module that is compiled at one time
+
+	mu    sync.Mutex
+	codes map[string]*code // by digest
+}
+
+// code is a compiled module, shared by all functions that have it.
+type code struct {
+	ready    chan struct{} // closed when the rest is there
+	compiled wazero.CompiledModule
+	metered  *wasm.Metered
+	err      error
+	users    int // guarded by the engine's lock
 }
 
 // New makes an engine. Close must be called.
@@ -38,10 +60,13 @@ func New(ctx context.Context, config Config) (*Engine, error) {
 	rc := wazero.NewRuntimeConfig().
 		WithMemoryLimitPages(MaxMemoryPages).
 		WithDebugInfoEnabled(false)
-	e := &Engine{config: config}
+	e := &Engine{config: config, workers: make(chan struct{}, runtime.GOMAXPROCS(0)), codes: map[string]*code{}}
 	if config.CacheDir != "" {
 		if err := os.MkdirAll(config.CacheDir, 0o700); err != nil {
 			return nil, fmt.Errorf("create compile cache: %w", err)
+		}
+		if err := prune(config.CacheDir, CacheMax); err != nil {
+			return nil, fmt.Errorf("prune compile cache: %w", err)
 		}
 		cache, err := wazero.NewCompilationCacheWithDir(config.CacheDir)
 		if err != nil {
@@ -68,6 +93,46 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
+// acquire returns a module's compiled code. Each digest is compiled once, whoever
+// asks first; the others wait. release must be called if there is no error.
+func (e *Engine) acquire(ctx context.Context, digest string, module []byte) (*code, error) {
+	e.mu.Lock()
+	c := e.codes[digest]
+	first := c == nil
+	if first {
+		c = &code{ready: make(chan struct{})}
+		e.codes[digest] = c
+	}
+	c.users++
+	e.mu.Unlock()
+	if first {
+		e.workers <- struct{}{}
+		c.compiled, c.metered, c.err = e.compile(context.WithoutCancel(ctx), module)
+		<-e.workers
+		close(c.ready)
+	}
+	<-c.ready
+	if c.err != nil {
+		return nil, errors.Join(c.err, e.release(ctx, digest, c))
+	}
+	return c, nil
+}
+
+// release gives compiled code back; with its last user it goes.
+func (e *Engine) release(ctx context.Context, digest string, c *code) error {
+	e.mu.Lock()
+	c.users--
+	last := c.users == 0
+	if last {
+		delete(e.codes, digest)
+	}
+	e.mu.Unlock()
+	if !last || c.compiled == nil {
+		return nil
+	}
+	return c.compiled.Close(ctx)
+}
+
 // compile meters and compiles a module. A corrupt entry of the disk cache makes
 // wazero fail; then the entries of the cache are removed and compiling begins
 // anew.
@@ -84,7 +149,7 @@ func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledMod
 	metered.Bytes = nil
 	m, err := e.runtime.CompileModule(ctx, module)
 	if err != nil && e.config.CacheDir != "" && strings.Contains(err.Error(), "compilationcache:") {
-		if err := clearFolder(e.config.CacheDir); err != nil {
+		if err := prune(e.config.CacheDir, 0); err != nil {
 			return nil, nil, fmt.Errorf("clear corrupt compile cache: %w", err)
 		}
 		m, err = e.runtime.CompileModule(ctx, module)
@@ -92,24 +157,38 @@ func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledMod
 	return m, metered, err
 }
 
-// clearFolder removes the files below a folder, one level of folders deep: the
-// layout of wazero's cache.
-func clearFolder(dir string) error {
-	versions, err := os.ReadDir(dir)
-	if err != nil {
-		return err
+// prune removes the oldest files below a folder until no more than most bytes are
+// left.
+func prune(dir string, most int64) error {
+	type entry struct {
+		path string
+		info fs.FileInfo
 	}
-	for _, v := range versions {
-		root := dir + "/" + v.Name()
-		files, err := os.ReadDir(root)
+	var all []entry
+	var size int64
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another host has the same cache
+		}
 		if err != nil {
 			return err
 		}
-		for _, f := range files {
-			if err := os.Remove(root + "/" + f.Name()); err != nil {
-				return err
-			}
+		all, size = append(all, entry{path, info}), size+info.Size()
+		return nil
+	})
+	slices.SortFunc(all, func(a, b entry) int { return a.info.ModTime().Compare(b.info.ModTime()) })
+	for _, f := range all {
+		if size <= most {
+			break
+		}
+		size -= f.info.Size()
+		if rm := os.Remove(f.path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			return errors.Join(err, rm)
 		}
 	}
-	return nil
+	return err
 }

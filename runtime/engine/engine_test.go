@@ -311,6 +311,22 @@ func TestGrantsAtLoad(t *testing.T) {
 	}
 }
 
+// Everything that a module asks for in vain is said at once.
+func TestImportPolicy(t *testing.T) {
+	a := &assembly{bodies: [][]byte{{0x01}}, imports: []string{"http_start"}, foreign: []string{
+		"wasi_snapshot_preview1.fd_write", "wasi_snapshot_preview1.thread_spawn", "pelton.fly", "pelton.log", "env.memset", "pelton._refuel",
+	}}
+	_, err := newEngine(t).Compile(t.Context(), a.bytes(), manifest(t, ""))
+	for _, says := range []string{
+		"wasi_snapshot_preview1.fd_write has another signature", "wasi_snapshot_preview1.thread_spawn is not offered", "pelton.fly does not exist",
+		"pelton.log has another signature", `there is no module "env"`, "pelton._refuel does not exist", "grants.http",
+	} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("the error does not say %q: %v", says, err)
+		}
+	}
+}
+
 // WAS-5: growth beyond the limit fails in the guest, and memory does not pile up.
 func TestMemoryLimit(t *testing.T) {
 	e := newEngine(t)

@@ -34,6 +34,7 @@ const (
 // is safe for concurrent use.
 type Module struct {
 	engine   *Engine
+	code     *code
 	compiled wazero.CompiledModule
 	digest   string
 	shares   bool     // has the exports for calls beside each other
@@ -66,16 +67,16 @@ func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manife
 	if m.Digest != "" && m.Digest != digest {
 		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrDigest, m.Digest, digest)
 	}
-	compiled, metered, err := e.compile(ctx, module)
+	c, err := e.acquire(ctx, digest, module)
 	if err != nil {
 		return nil, fmt.Errorf("%w: compile: %v", ErrNotWasm, err)
 	}
-	if err := errors.Join(checkExports(compiled), checkImports(compiled, m)); err != nil {
-		return nil, errors.Join(err, compiled.Close(ctx))
+	if err := errors.Join(checkExports(c.compiled), e.checkImports(c.compiled, m)); err != nil {
+		return nil, errors.Join(err, e.release(ctx, digest, c))
 	}
-	exports := compiled.ExportedFunctions()
+	exports := c.compiled.ExportedFunctions()
 	return &Module{
-		engine: e, compiled: compiled, digest: digest, globals: metered.Globals, changes: metered.Changes,
+		engine: e, code: c, compiled: c.compiled, digest: digest, globals: c.metered.Globals, changes: c.metered.Changes,
 		shares: exports[exportStart] != nil && exports[exportResume] != nil,
 	}, nil
 }
@@ -83,9 +84,11 @@ func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manife
 // Digest returns the module's digest.
 func (m *Module) Digest() string { return m.digest }
 
-// Close releases the compiled code. Instances that live keep it until they are
-// closed.
-func (m *Module) Close(ctx context.Context) error { return m.compiled.Close(ctx) }
+// Close releases the compiled code, which goes with its last user. No pool of
+// the module may be in use.
+func (m *Module) Close(ctx context.Context) error {
+	return m.engine.release(ctx, m.digest, m.code)
+}
 
 // CheckHeader says in plain words what is wrong with a file that is not a core
 // wasm module.
@@ -151,15 +154,21 @@ func sameTypes(got []api.ValueType, want ...api.ValueType) bool {
 
 // checkImports reports every import that the host does not have and every one
 // that the manifest does not grant.
-func checkImports(c wazero.CompiledModule, m *manifests.Manifest) error {
+func (e *Engine) checkImports(c wazero.CompiledModule, m *manifests.Manifest) error {
 	var errs []error
+	wasi := e.runtime.Module(wasiModule).ExportedFunctionDefinitions()
 	metering := 0                    // the import that metering adds is ours
 	missing := map[string][]string{} // imports by the grant that they need
 	for _, f := range c.ImportedFunctions() {
 		module, name, _ := f.Import()
 		switch module {
 		case wasiModule:
-			// wazero refuses at instantiation what it does not have.
+			switch offered := wasi[name]; {
+			case offered == nil:
+				errs = append(errs, fmt.Errorf("%w: import %s.%s is not offered", ErrABI, module, name))
+			case !sameTypes(f.ParamTypes(), offered.ParamTypes()...) || !sameTypes(f.ResultTypes(), offered.ResultTypes()...):
+				errs = append(errs, fmt.Errorf("%w: import %s.%s has another signature", ErrABI, module, name))
+			}
 		case hostModule:
 			h, ok := hostFunctions[name]
 			if name == wasm.RefuelName {

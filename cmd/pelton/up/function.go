@@ -88,7 +88,7 @@ func (f *function) prepare(ctx context.Context, h *Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.status.File, err)
 	}
-	if f.pool, err = engine.NewPool(f.module, settings(m)); err == nil {
+	if f.pool, err = engine.NewPool(f.module, settings(m)); err == nil && h.untried(f.module.Digest(), m) {
 		err = f.pool.Try(ctx)
 	}
 	if err != nil {
@@ -98,6 +98,14 @@ func (f *function) prepare(ctx context.Context, h *Host) (err error) {
 	f.status.Started = time.Now()
 	f.makeTriggers(h)
 	return nil
+}
+
+// untried reports whether no function has shown yet that an instance of a module
+// can be made, with the memory that this one has. Functions that share a module
+// make theirs when they are called.
+func (h *Host) untried(digest string, m *manifests.Manifest) bool {
+	_, tried := h.tried.LoadOrStore(fmt.Sprintf("%s %s %s", digest, m.Limits.Memory, m.Isolation), true)
+	return !tried
 }
 
 // Unsupported refuses what the manifest format has and this version does not

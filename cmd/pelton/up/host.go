@@ -37,6 +37,7 @@ type Host struct {
 	started   time.Time
 
 	functions []*function
+	tried     sync.Map // modules of which an instance was made
 	services  []micro.Service
 	leaseRun  context.CancelFunc
 	background,
