@@ -50,9 +50,7 @@ func newPool(b *testing.B, name string, unmetered bool, s engine.Settings) *engi
 	ctx := context.Background()
 	e, err := engine.New(ctx, engine.Config{CacheDir: filepath.Join(bin, "testers", "cache"), Unmetered: unmetered})
 	must(b, err)
-	m, err := manifests.Decode("f.yaml", []byte("name: f\ntriggers: [{stream: S}]\n"+grants))
-	must(b, err)
-	module, err := e.Compile(ctx, guest(b, name), m)
+	module, err := e.Compile(ctx, guest(b, name), manifest(b))
 	must(b, err)
 	if s.Memory == 0 {
 		s.Memory = 64 << 20
@@ -62,6 +60,13 @@ func newPool(b *testing.B, name string, unmetered bool, s engine.Settings) *engi
 	must(b, pool.Try(ctx))
 	b.Cleanup(func() { pool.Close(); e.Close(ctx) })
 	return pool
+}
+
+func manifest(b *testing.B) *manifests.Manifest {
+	b.Helper()
+	m, err := manifests.Decode("f.yaml", []byte("name: f\ntriggers: [{stream: S}]\n"+grants))
+	must(b, err)
+	return m
 }
 
 type silent struct{}

@@ -87,6 +87,17 @@ func NewPool(m *Module, s Settings) (*Pool, error) {
 // Shared reports whether calls run beside each other in an instance.
 func (p *Pool) Shared() bool { return p.settings.Shared }
 
+// Memory is the size of the largest idle instance, in bytes.
+func (p *Pool) Memory() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := int64(0)
+	for _, in := range p.idle {
+		most = max(most, int64(in.module.Memory().Size()))
+	}
+	return most
+}
+
 // Try makes an instance, so that a module that cannot even start is known.
 func (p *Pool) Try(ctx context.Context) error {
 	p.mu.Lock()
