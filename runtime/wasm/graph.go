@@ -33,7 +33,7 @@ type plan struct {
 
 // smallBody is how many instructions a function may do without a check at its
 // entry, those of the functions that it calls without one included.
-const smallBody = 4 * unitSize
+const smallBody = 16 * unitSize
 
 func newGraph(imported uint32, bodies []body) *graph {
 	g := &graph{imported: imported, bodies: bodies, states: make([]state, len(bodies))}
