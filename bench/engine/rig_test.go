@@ -47,6 +47,11 @@ const grants = "grants: {sqlite: {test: {mode: write}}, http: [{public: true}], 
 // newPool makes a pool of a guest that make testers builds.
 func newPool(b *testing.B, name string, unmetered bool, s engine.Settings) *engine.Pool {
 	b.Helper()
+	return newPools(b, 1, name, unmetered, s)[0]
+}
+
+func newPools(b *testing.B, n int, name string, unmetered bool, s engine.Settings) []*engine.Pool {
+	b.Helper()
 	ctx := context.Background()
 	e, err := engine.New(ctx, engine.Config{CacheDir: filepath.Join(bin, "testers", "cache"), Unmetered: unmetered})
 	must(b, err)
@@ -55,11 +60,19 @@ func newPool(b *testing.B, name string, unmetered bool, s engine.Settings) *engi
 	if s.Memory == 0 {
 		s.Memory = 64 << 20
 	}
-	pool, err := engine.NewPool(module, s)
-	must(b, err)
-	must(b, pool.Try(ctx))
-	b.Cleanup(func() { pool.Close(); e.Close(ctx) })
-	return pool
+	pools := make([]*engine.Pool, n)
+	for i := range pools {
+		pools[i], err = engine.NewPool(module, s)
+		must(b, err)
+		must(b, pools[i].Try(ctx))
+	}
+	b.Cleanup(func() {
+		for _, p := range pools {
+			p.Close()
+		}
+		e.Close(ctx)
+	})
+	return pools
 }
 
 func manifest(b *testing.B) *manifests.Manifest {
