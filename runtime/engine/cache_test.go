@@ -82,6 +82,46 @@ func TestCompileOnce(t *testing.T) {
 	}
 }
 
+// Code without an instance goes out of memory, and comes back for the next one,
+// with or without a cache on disk.
+func TestUnload(t *testing.T) {
+	for _, dir := range []string{cacheDir, ""} {
+		e, err := New(t.Context(), Config{CacheDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &assembly{bodies: [][]byte{{0x01}}}
+		module, err := e.Compile(t.Context(), a.bytes(), manifest(t, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, _, err := invoke(t, p, time.Second, "x"); err != nil {
+				t.Errorf("cache %q: %v", dir, err)
+			}
+			module.code.unload()
+			if module.code.compiled == nil {
+				t.Error("code with an instance was unloaded")
+			}
+			p.mu.Lock()
+			p.idle[0].since = time.Time{}
+			p.mu.Unlock()
+			p.reap()
+			module.code.unload()
+			if module.code.compiled != nil {
+				t.Error("code without an instance stays")
+			}
+		}
+		p.Close()
+		module.Close(t.Context())
+		e.Close(t.Context())
+	}
+}
+
 // The cache on disk has a limit: the oldest code goes first.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()

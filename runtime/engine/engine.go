@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
-
-	"github.com/pelton-run/pelton/runtime/wasm"
 )
 
 // Config is how an engine is set up.
@@ -44,15 +41,6 @@ type Engine struct {
 
 	mu    sync.Mutex
 	codes map[string]*code // by digest
-}
-
-// code is a compiled module, shared by all functions that have it.
-type code struct {
-	ready    chan struct{} // closed when the rest is there
-	compiled wazero.CompiledModule
-	metered  *wasm.Metered
-	err      error
-	users    int // guarded by the engine's lock
 }
 
 // New makes an engine. Close must be called.
@@ -91,70 +79,6 @@ func (e *Engine) Close(ctx context.Context) error {
 		err = errors.Join(err, e.cache.Close(ctx))
 	}
 	return err
-}
-
-// acquire returns a module's compiled code. Each digest is compiled once, whoever
-// asks first; the others wait. release must be called if there is no error.
-func (e *Engine) acquire(ctx context.Context, digest string, module []byte) (*code, error) {
-	e.mu.Lock()
-	c := e.codes[digest]
-	first := c == nil
-	if first {
-		c = &code{ready: make(chan struct{})}
-		e.codes[digest] = c
-	}
-	c.users++
-	e.mu.Unlock()
-	if first {
-		e.workers <- struct{}{}
-		c.compiled, c.metered, c.err = e.compile(context.WithoutCancel(ctx), module)
-		<-e.workers
-		close(c.ready)
-	}
-	<-c.ready
-	if c.err != nil {
-		return nil, errors.Join(c.err, e.release(ctx, digest, c))
-	}
-	return c, nil
-}
-
-// release gives compiled code back; with its last user it goes.
-func (e *Engine) release(ctx context.Context, digest string, c *code) error {
-	e.mu.Lock()
-	c.users--
-	last := c.users == 0
-	if last {
-		delete(e.codes, digest)
-	}
-	e.mu.Unlock()
-	if !last || c.compiled == nil {
-		return nil
-	}
-	return c.compiled.Close(ctx)
-}
-
-// compile meters and compiles a module. A corrupt entry of the disk cache makes
-// wazero fail; then the entries of the cache are removed and compiling begins
-// anew.
-func (e *Engine) compile(ctx context.Context, module []byte) (wazero.CompiledModule, *wasm.Metered, error) {
-	metered, err := wasm.Meter(module)
-	if err != nil {
-		return nil, nil, err
-	}
-	if e.config.Unmetered {
-		metered.Globals, metered.Changes = nil, []string{"unmetered code"}
-	} else {
-		module = metered.Bytes
-	}
-	metered.Bytes = nil
-	m, err := e.runtime.CompileModule(ctx, module)
-	if err != nil && e.config.CacheDir != "" && strings.Contains(err.Error(), "compilationcache:") {
-		if err := prune(e.config.CacheDir, 0); err != nil {
-			return nil, nil, fmt.Errorf("clear corrupt compile cache: %w", err)
-		}
-		m, err = e.runtime.CompileModule(ctx, module)
-	}
-	return m, metered, err
 }
 
 // prune removes the oldest files below a folder until no more than most bytes are

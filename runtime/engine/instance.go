@@ -27,6 +27,7 @@ const (
 // instance is one instantiated module with its own memory. One goroutine at a
 // time drives it: everything but what mu guards is that goroutine's.
 type instance struct {
+	code                  *code
 	module                api.Module
 	handle, start, resume api.Function
 	stack                 [3]uint64
@@ -168,8 +169,14 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 	for name, value := range s.Env {
 		config = config.WithEnv(name, value)
 	}
-	module, err := m.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.invocation, memoryLimit{uint64(s.Memory)}), m.compiled, config)
+	compiled, err := m.code.load(ctx)
 	if err != nil {
+		return nil, err
+	}
+	in.code = m.code
+	module, err := m.code.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.invocation, memoryLimit{uint64(s.Memory)}), compiled, config)
+	if err != nil {
+		m.code.done()
 		return nil, fmt.Errorf("%w: instantiate: %w", ErrABI, in.explain(err))
 	}
 	in.module = module
@@ -183,7 +190,7 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 	in.start, in.resume = module.ExportedFunction(exportStart), module.ExportedFunction(exportResume)
 	in.born = int64(module.Memory().Size())
 	if s.Fresh {
-		in.image = takeImage(module, m.globals)
+		in.image = takeImage(module, m.code.globals)
 	}
 	return in, nil
 }
@@ -193,7 +200,11 @@ const maxBirthCalls = 1_000_000
 
 var errInit = errors.New("initialising takes too long")
 
-func (in *instance) close() error { return in.module.Close(context.Background()) }
+func (in *instance) close() error {
+	err := in.module.Close(context.Background())
+	in.code.done()
+	return err
+}
 
 // seat takes a call in: it gets its ids, and its time begins.
 func (in *instance) seat(s *seat) {

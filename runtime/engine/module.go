@@ -7,7 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/tetratelabs/wazero"
@@ -30,22 +31,14 @@ const (
 	wasiModule    = "wasi_snapshot_preview1"
 )
 
-// Module is a compiled module that fits the ABI and its manifest's grants. It
-// is safe for concurrent use.
-type Module struct {
-	engine   *Engine
-	code     *code
-	compiled wazero.CompiledModule
-	digest   string
-	shares   bool     // has the exports for calls beside each other
-	globals  []string // exports that hold its mutable globals
-	changes  []string // that cannot be set back
-}
+// Module is a module that fits the ABI and its manifest's grants. It is safe for
+// concurrent use.
+type Module struct{ code *code }
 
 // fits refuses a module whose instances cannot be set back between messages.
 func (m *Module) fits() error {
-	if len(m.changes) > 0 {
-		return fmt.Errorf("%w: it uses %s, whose effect outlives a message; use isolation: instance", ErrImage, strings.Join(m.changes, ", "))
+	if len(m.code.changes) > 0 {
+		return fmt.Errorf("%w: it uses %s, whose effect outlives a message; use isolation: instance", ErrImage, strings.Join(m.code.changes, ", "))
 	}
 	return nil
 }
@@ -71,24 +64,18 @@ func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manife
 	if err != nil {
 		return nil, fmt.Errorf("%w: compile: %v", ErrNotWasm, err)
 	}
-	if err := errors.Join(checkExports(c.compiled), e.checkImports(c.compiled, m)); err != nil {
-		return nil, errors.Join(err, e.release(ctx, digest, c))
+	if err := errors.Join(c.abi, checkGrants(c.wants, m)); err != nil {
+		return nil, errors.Join(err, c.release(ctx))
 	}
-	exports := c.compiled.ExportedFunctions()
-	return &Module{
-		engine: e, code: c, compiled: c.compiled, digest: digest, globals: c.metered.Globals, changes: c.metered.Changes,
-		shares: exports[exportStart] != nil && exports[exportResume] != nil,
-	}, nil
+	return &Module{c}, nil
 }
 
 // Digest returns the module's digest.
-func (m *Module) Digest() string { return m.digest }
+func (m *Module) Digest() string { return m.code.digest }
 
 // Close releases the compiled code, which goes with its last user. No pool of
 // the module may be in use.
-func (m *Module) Close(ctx context.Context) error {
-	return m.engine.release(ctx, m.digest, m.code)
-}
+func (m *Module) Close(ctx context.Context) error { return m.code.release(ctx) }
 
 // CheckHeader says in plain words what is wrong with a file that is not a core
 // wasm module.
@@ -152,49 +139,60 @@ func sameTypes(got []api.ValueType, want ...api.ValueType) bool {
 	return bytes.Equal(got, want)
 }
 
-// checkImports reports every import that the host does not have and every one
-// that the manifest does not grant.
-func (e *Engine) checkImports(c wazero.CompiledModule, m *manifests.Manifest) error {
+// imports is what a module asks for.
+type imports struct {
+	wants map[string][]string // by the grant that it needs
+	err   error               // what the host does not have
+}
+
+// checkImports reports every import that the host does not have.
+func (e *Engine) checkImports(c wazero.CompiledModule) imports {
+	found := imports{wants: map[string][]string{}}
 	var errs []error
 	wasi := e.runtime.Module(wasiModule).ExportedFunctionDefinitions()
-	metering := 0                    // the import that metering adds is ours
-	missing := map[string][]string{} // imports by the grant that they need
+	metering := 0 // the import that metering adds is ours
 	for _, f := range c.ImportedFunctions() {
 		module, name, _ := f.Import()
+		if module == hostModule && name == wasm.RefuelName {
+			if metering++; metering == 1 {
+				continue
+			}
+		}
+		var offered, right bool
 		switch module {
 		case wasiModule:
-			switch offered := wasi[name]; {
-			case offered == nil:
-				errs = append(errs, fmt.Errorf("%w: import %s.%s is not offered", ErrABI, module, name))
-			case !sameTypes(f.ParamTypes(), offered.ParamTypes()...) || !sameTypes(f.ResultTypes(), offered.ResultTypes()...):
-				errs = append(errs, fmt.Errorf("%w: import %s.%s has another signature", ErrABI, module, name))
-			}
+			d := wasi[name]
+			offered = d != nil
+			right = offered && sameTypes(f.ParamTypes(), d.ParamTypes()...) && sameTypes(f.ResultTypes(), d.ResultTypes()...)
 		case hostModule:
-			h, ok := hostFunctions[name]
-			if name == wasm.RefuelName {
-				if metering++; metering == 1 {
-					continue
-				}
-			}
-			switch {
-			case !ok:
-				errs = append(errs, fmt.Errorf("%w: import %s.%s does not exist in ABI 1", ErrABI, module, name))
-			case !sameTypes(f.ParamTypes(), h.params...) || !sameTypes(f.ResultTypes(), h.results...):
-				errs = append(errs, fmt.Errorf("%w: import %s.%s has another signature", ErrABI, module, name))
-			case h.grant != "" && !granted(m, h.grant):
-				missing[h.grant] = append(missing[h.grant], name)
+			var h hostFunction
+			h, offered = hostFunctions[name]
+			right = offered && sameTypes(f.ParamTypes(), h.params...) && sameTypes(f.ResultTypes(), h.results...)
+			if right && h.grant != "" {
+				found.wants[h.grant] = append(found.wants[h.grant], name)
 			}
 		default:
 			errs = append(errs, fmt.Errorf("%w: import %s.%s: there is no module %q", ErrABI, module, name, module))
+			continue
+		}
+		switch {
+		case !offered:
+			errs = append(errs, fmt.Errorf("%w: import %s.%s is not offered", ErrABI, module, name))
+		case !right:
+			errs = append(errs, fmt.Errorf("%w: import %s.%s has another signature", ErrABI, module, name))
 		}
 	}
-	grants := make([]string, 0, len(missing))
-	for g := range missing {
-		grants = append(grants, g)
-	}
-	sort.Strings(grants)
-	for _, g := range grants {
-		errs = append(errs, fmt.Errorf("%w: %s (it imports %s); add grants.%s to the manifest", ErrNotGranted, g, strings.Join(missing[g], ", "), g))
+	found.err = errors.Join(errs...)
+	return found
+}
+
+// checkGrants reports every grant that a module needs and the manifest has not.
+func checkGrants(wants map[string][]string, m *manifests.Manifest) error {
+	var errs []error
+	for _, g := range slices.Sorted(maps.Keys(wants)) {
+		if !granted(m, g) {
+			errs = append(errs, fmt.Errorf("%w: %s (it imports %s); add grants.%s to the manifest", ErrNotGranted, g, strings.Join(wants[g], ", "), g))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -66,10 +66,10 @@ type Pool struct {
 func NewPool(m *Module, s Settings) (*Pool, error) {
 	// wazero takes it for granted that the memory that a module begins with is
 	// there.
-	if need := int64(m.compiled.ExportedMemories()["memory"].Min()) << 16; need > s.Memory {
+	if need := m.code.memory; need > s.Memory {
 		return nil, fmt.Errorf("%w: the module begins with %d bytes of memory, limits.memory is %d", ErrABI, need, s.Memory)
 	}
-	s.Shared = s.Shared && !s.Fresh && m.shares
+	s.Shared = s.Shared && !s.Fresh && m.code.shares
 	if s.Fresh {
 		if err := m.fits(); err != nil {
 			return nil, err
