@@ -164,10 +164,15 @@ func (c *code) done() {
 func (c *code) unload() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.instances == 0 {
+	if c.instances == 0 && c.compiled != nil {
 		c.drop(context.Background()) // there is nobody to tell, and nothing to do about it
+		c.engine.tidy.Reset(tidyAfter)
 	}
 }
+
+// tidyAfter is how long after code was unloaded its memory is given back to the
+// system; more may be unloaded until then.
+const tidyAfter = time.Second
 
 // compile compiles a rewritten module. A corrupt entry of the disk cache makes
 // wazero fail; then the entries of the cache are removed and compiling begins

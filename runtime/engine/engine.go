@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 )
@@ -38,6 +40,7 @@ type Engine struct {
 	cache   wazero.CompilationCache
 	config  Config
 	workers chan struct{} // one for each module that is compiled at one time
+	tidy    *time.Timer   // gives memory back to the system
 
 	mu    sync.Mutex
 	codes map[string]*code // by digest
@@ -49,6 +52,8 @@ func New(ctx context.Context, config Config) (*Engine, error) {
 		WithMemoryLimitPages(MaxMemoryPages).
 		WithDebugInfoEnabled(false)
 	e := &Engine{config: config, workers: make(chan struct{}, runtime.GOMAXPROCS(0)), codes: map[string]*code{}}
+	e.tidy = time.AfterFunc(time.Hour, debug.FreeOSMemory)
+	e.tidy.Stop()
 	if config.CacheDir != "" {
 		if err := os.MkdirAll(config.CacheDir, 0o700); err != nil {
 			return nil, fmt.Errorf("create compile cache: %w", err)
@@ -74,6 +79,7 @@ func New(ctx context.Context, config Config) (*Engine, error) {
 
 // Close ends the engine. No pool may be in use.
 func (e *Engine) Close(ctx context.Context) error {
+	e.tidy.Stop()
 	err := e.runtime.Close(ctx)
 	if e.cache != nil {
 		err = errors.Join(err, e.cache.Close(ctx))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"sort"
 	"sync"
 	"time"
@@ -81,6 +82,8 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 	for _, f := range h.functions {
 		f.start(h)
 	}
+	// Compiling leaves many times more behind than what stays.
+	h.background.Go(debug.FreeOSMemory)
 	return h, nil
 }
 
