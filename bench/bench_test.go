@@ -100,7 +100,7 @@ func (r *rig) prepare(dir, name, extra string, durable string, grants *host.Gran
 	m, err := manifests.Decode(name+".yaml", []byte(extra))
 	must(r.b, err)
 	m.Triggers[0].DurableName = durable
-	module, err := r.engine.Compile(context.Background(), wasm, m)
+	module, err := r.engine.Compile(context.Background(), engine.NewBinary(wasm), m)
 	must(r.b, err)
 	most := m.Instances.Max
 	if most == 0 {
@@ -296,7 +296,7 @@ func openPool(b *testing.B, config engine.Config) (*engine.Pool, func()) {
 	must(b, err)
 	m, err := manifests.Decode("f.yaml", []byte("name: f\ntriggers: [{stream: S}]\n"))
 	must(b, err)
-	module, err := e.Compile(ctx, wasm, m)
+	module, err := e.Compile(ctx, engine.NewBinary(wasm), m)
 	must(b, err)
 	pool, err := engine.NewPool(module, engine.Settings{Max: 1, Memory: 64 << 20, Shared: true})
 	must(b, err)
@@ -322,7 +322,7 @@ func BenchmarkStart(b *testing.B) {
 		must(b, err)
 		defer e.Close(ctx)
 		start := time.Now()
-		_, err = e.Compile(ctx, wasm, m)
+		_, err = e.Compile(ctx, engine.NewBinary(wasm), m)
 		must(b, err)
 		return time.Since(start)
 	}
@@ -338,7 +338,7 @@ func BenchmarkStart(b *testing.B) {
 	e, err := engine.New(ctx, engine.Config{CacheDir: dir})
 	must(b, err)
 	defer e.Close(ctx)
-	module, err := e.Compile(ctx, wasm, m)
+	module, err := e.Compile(ctx, engine.NewBinary(wasm), m)
 	must(b, err)
 	var instantiate []time.Duration
 	for range 20 {

@@ -163,7 +163,7 @@ func BenchmarkRewrite(b *testing.B) {
 		must(b, err)
 		defer e.Close(context.Background())
 		start := time.Now()
-		_, err = e.Compile(context.Background(), module, manifest(b))
+		_, err = e.Compile(context.Background(), engine.NewBinary(module), manifest(b))
 		must(b, err)
 		return time.Since(start)
 	})

@@ -55,7 +55,7 @@ func newPools(b *testing.B, n int, name string, unmetered bool, s engine.Setting
 	ctx := context.Background()
 	e, err := engine.New(ctx, engine.Config{CacheDir: filepath.Join(bin, "testers", "cache"), Unmetered: unmetered})
 	must(b, err)
-	module, err := e.Compile(ctx, guest(b, name), manifest(b))
+	module, err := e.Compile(ctx, engine.NewBinary(guest(b, name)), manifest(b))
 	must(b, err)
 	if s.Memory == 0 {
 		s.Memory = 64 << 20

@@ -31,7 +31,7 @@ func TestSameModule(t *testing.T) {
 		}
 	}()
 	for range 50 {
-		module, err := e.Compile(t.Context(), guest(t, "conformance"), manifest(t, grantAll))
+		module, err := e.Compile(t.Context(), NewBinary(guest(t, "conformance")), manifest(t, grantAll))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestCompileOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			m, err := e.Compile(t.Context(), guest(t, "crash"), manifest(t, ""))
+			m, err := e.Compile(t.Context(), NewBinary(guest(t, "crash")), manifest(t, ""))
 			if err != nil {
 				t.Error(err)
 				return
@@ -91,7 +91,7 @@ func TestUnload(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &assembly{bodies: [][]byte{{0x01}}}
-		module, err := e.Compile(t.Context(), a.bytes(), manifest(t, ""))
+		module, err := e.Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,7 @@ func newEngine(t *testing.T) *Engine {
 
 func newPool(t *testing.T, e *Engine, name, extra string, s Settings) *Pool {
 	t.Helper()
-	module, err := e.Compile(context.Background(), guest(t, name), manifest(t, extra))
+	module, err := e.Compile(context.Background(), NewBinary(guest(t, name)), manifest(t, extra))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestNotModules(t *testing.T) {
 		{"half", good[:len(good)/2], ErrNotWasm, "compile"},
 	}
 	for _, tt := range tests {
-		_, err := e.Compile(t.Context(), tt.wasm, manifest(t, ""))
+		_, err := e.Compile(t.Context(), NewBinary(tt.wasm), manifest(t, ""))
 		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v, want %v that says %q", tt.name, err, tt.want, tt.says)
 		}
@@ -293,7 +293,7 @@ func TestNotModules(t *testing.T) {
 // A module's imports are what it asks for; all that is missing is said at once.
 func TestGrantsAtLoad(t *testing.T) {
 	e := newEngine(t)
-	_, err := e.Compile(t.Context(), guest(t, "conformance"), manifest(t, "grants: {publish: [out.>]}"))
+	_, err := e.Compile(t.Context(), NewBinary(guest(t, "conformance")), manifest(t, "grants: {publish: [out.>]}"))
 	if !errors.Is(err, ErrNotGranted) {
 		t.Fatalf("got %v, want %v", err, ErrNotGranted)
 	}
@@ -305,7 +305,7 @@ func TestGrantsAtLoad(t *testing.T) {
 	if strings.Contains(err.Error(), "grants.publish") {
 		t.Errorf("publish is granted: %v", err)
 	}
-	_, err = e.Compile(t.Context(), guest(t, "crash"), manifest(t, "digest: sha256:"+strings.Repeat("0", 64)))
+	_, err = e.Compile(t.Context(), NewBinary(guest(t, "crash")), manifest(t, "digest: sha256:"+strings.Repeat("0", 64)))
 	if err == nil || !strings.Contains(err.Error(), "pins") {
 		t.Errorf("another digest = %v, want it refused", err)
 	}
@@ -316,7 +316,7 @@ func TestImportPolicy(t *testing.T) {
 	a := &assembly{bodies: [][]byte{{0x01}}, imports: []string{"http_start"}, foreign: []string{
 		"wasi_snapshot_preview1.fd_write", "wasi_snapshot_preview1.thread_spawn", "pelton.fly", "pelton.log", "env.memset", "pelton._refuel",
 	}}
-	_, err := newEngine(t).Compile(t.Context(), a.bytes(), manifest(t, ""))
+	_, err := newEngine(t).Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
 	for _, says := range []string{
 		"wasi_snapshot_preview1.fd_write has another signature", "wasi_snapshot_preview1.thread_spawn is not offered", "pelton.fly is not offered",
 		"pelton.log has another signature", `there is no module "env"`, "pelton._refuel is not offered", "grants.http",
@@ -330,7 +330,7 @@ func TestImportPolicy(t *testing.T) {
 // WAS-5: growth beyond the limit fails in the guest, and memory does not pile up.
 func TestMemoryLimit(t *testing.T) {
 	e := newEngine(t)
-	module, err := e.Compile(t.Context(), guest(t, "crash"), manifest(t, ""))
+	module, err := e.Compile(t.Context(), NewBinary(guest(t, "crash")), manifest(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestCorruptCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Compile(t.Context(), wasm, manifest(t, "")); err != nil {
+		if _, err := e.Compile(t.Context(), NewBinary(wasm), manifest(t, "")); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		e.Close(t.Context())

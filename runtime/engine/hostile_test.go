@@ -47,7 +47,7 @@ func TestHostile(t *testing.T) {
 	e := newEngine(t)
 	for name, tt := range hostile() {
 		t.Run(name, func(t *testing.T) {
-			module, err := e.Compile(t.Context(), tt.module.bytes(), manifest(t, ""))
+			module, err := e.Compile(t.Context(), NewBinary(tt.module.bytes()), manifest(t, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestHostile(t *testing.T) {
 func TestHostileStart(t *testing.T) {
 	e := newEngine(t)
 	loop := &assembly{start: true, bodies: [][]byte{{0x03, 0x40, 0x0C, 0, end}}}
-	module, err := e.Compile(t.Context(), loop.bytes(), manifest(t, ""))
+	module, err := e.Compile(t.Context(), NewBinary(loop.bytes()), manifest(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func heap() int64 {
 // back; RATIONALE.md tells what follows from that.
 func TestRecursionMemory(t *testing.T) {
 	e := newEngine(t)
-	module, err := e.Compile(t.Context(), (&assembly{bodies: [][]byte{callOf(0)}}).bytes(), manifest(t, ""))
+	module, err := e.Compile(t.Context(), NewBinary((&assembly{bodies: [][]byte{callOf(0)}}).bytes()), manifest(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func stateful() *assembly {
 
 func TestFreshGlobals(t *testing.T) {
 	e := newEngine(t)
-	module, err := e.Compile(t.Context(), stateful().bytes(), manifest(t, ""))
+	module, err := e.Compile(t.Context(), NewBinary(stateful().bytes()), manifest(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestCannotBeSetBack(t *testing.T) {
 	}
 	for name, body := range tests {
 		a := &assembly{table: true, bodies: [][]byte{{0x01}, body}}
-		module, err := e.Compile(t.Context(), a.bytes(), manifest(t, ""))
+		module, err := e.Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

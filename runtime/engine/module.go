@@ -49,25 +49,44 @@ func Digest(module []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Compile compiles a module and checks everything that can be checked before
-// it runs: that it is one, that it holds to the ABI, that it imports only what
-// the manifest grants. All violations are reported together.
-func (e *Engine) Compile(ctx context.Context, module []byte, m *manifests.Manifest) (*Module, error) {
-	if err := CheckHeader(module); err != nil {
+// Binary is a module as it lies in a file.
+type Binary struct {
+	Bytes  []byte
+	Digest string
+}
+
+// NewBinary computes the digest of a module.
+func NewBinary(module []byte) Binary { return Binary{module, Digest(module)} }
+
+// Warm compiles a module ahead of the functions that have it. The module must be
+// closed when they are there.
+func (e *Engine) Warm(ctx context.Context, b Binary) (*Module, error) {
+	if err := CheckHeader(b.Bytes); err != nil {
 		return nil, err
 	}
-	digest := Digest(module)
-	if m.Digest != "" && m.Digest != digest {
-		return nil, fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrDigest, m.Digest, digest)
-	}
-	c, err := e.acquire(ctx, digest, module)
+	c, err := e.acquire(ctx, b.Digest, b.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: compile: %v", ErrNotWasm, err)
 	}
+	return &Module{c}, nil
+}
+
+// Compile compiles a module and checks everything that can be checked before
+// it runs: that it is one, that it holds to the ABI, that it imports only what
+// the manifest grants. All violations are reported together.
+func (e *Engine) Compile(ctx context.Context, b Binary, m *manifests.Manifest) (*Module, error) {
+	if m.Digest != "" && m.Digest != b.Digest {
+		return nil, errors.Join(CheckHeader(b.Bytes), fmt.Errorf("%w: the manifest pins %s, the file is %s", ErrDigest, m.Digest, b.Digest))
+	}
+	module, err := e.Warm(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	c := module.code
 	if err := errors.Join(c.abi, checkGrants(c.wants, m)); err != nil {
 		return nil, errors.Join(err, c.release(ctx))
 	}
-	return &Module{c}, nil
+	return module, nil
 }
 
 // Digest returns the module's digest.

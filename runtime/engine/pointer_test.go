@@ -86,7 +86,7 @@ func TestWildPointers(t *testing.T) {
 	for name, at := range pointers {
 		tickets := strings.HasPrefix(name, "op_") // no ticket is open: refused before
 		for _, wild := range [][2]uint32{{0xFFFFFFF0, 0xFFFFFFFF}, {0, 0xFFFFFFFF}, {1<<16 - 1, 2}, {0xFFFFFFFF, 1 << 31}, {0, 0}, {1 << 16, 0}} {
-			module, err := e.Compile(t.Context(), calling(name, wild[0], wild[1]).bytes(), all)
+			module, err := e.Compile(t.Context(), NewBinary(calling(name, wild[0], wild[1]).bytes()), all)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

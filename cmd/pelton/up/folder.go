@@ -1,14 +1,17 @@
 package up
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/pelton-run/pelton/manifests"
+	"github.com/pelton-run/pelton/runtime/engine"
 )
 
 // MaxFunctions bounds the functions of one folder.
@@ -100,14 +103,83 @@ func ModulePath(file string, m *manifests.Manifest) string {
 }
 
 // ReadModule reads a module, and says what is missing when it is not there.
-func ReadModule(file string, m *manifests.Manifest) ([]byte, error) {
+func ReadModule(file string, m *manifests.Manifest) (engine.Binary, error) {
 	path := ModulePath(file, m)
-	b, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s: module: %s does not exist; build it, or name the file that is there", file, path)
+		return engine.Binary{}, fmt.Errorf("%s: module: %s does not exist; build it, or name the file that is there", file, path)
 	}
+	if err == nil && info.Size() > engine.MaxModuleSize {
+		return engine.Binary{}, fmt.Errorf("%s: module: %s has %d bytes, the limit is %d", file, path, info.Size(), engine.MaxModuleSize)
+	}
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read module: %w", err)
+		return engine.Binary{}, fmt.Errorf("read module: %w", err)
 	}
-	return b, nil
+	return engine.NewBinary(b), nil
+}
+
+// shelf reads each module once for all functions that have it. It is safe for
+// concurrent use.
+type shelf struct {
+	mu    sync.Mutex
+	files map[string]*shelved // by path
+}
+
+type shelved struct {
+	once   sync.Once
+	binary engine.Binary
+	err    error
+}
+
+func (s *shelf) read(file string, m *manifests.Manifest) (engine.Binary, error) {
+	path := ModulePath(file, m)
+	s.mu.Lock()
+	if s.files == nil {
+		s.files = map[string]*shelved{}
+	}
+	f := s.files[path]
+	if f == nil {
+		f = &shelved{}
+		s.files[path] = f
+	}
+	s.mu.Unlock()
+	f.once.Do(func() { f.binary, f.err = ReadModule(file, m) })
+	if errors.Is(f.err, os.ErrNotExist) {
+		_, err := ReadModule(file, m) // the error names the file that asks
+		return engine.Binary{}, err
+	}
+	return f.binary, f.err
+}
+
+// warm compiles the modules of the candidates, which takes longer than all else
+// at a start, and returns what lets go of them.
+func (h *Host) warm(ctx context.Context, candidates []Candidate) (done func()) {
+	var mu sync.Mutex
+	var modules []*engine.Module
+	var group sync.WaitGroup
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Err != nil || !c.Manifest.RunsIn(h.config.Region) {
+			continue
+		}
+		group.Go(func() {
+			b, err := h.shelf.read(c.File, c.Manifest)
+			if err != nil {
+				return // loading says so
+			}
+			if m, err := h.engine.Warm(ctx, b); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				modules = append(modules, m)
+			}
+		})
+	}
+	return func() {
+		group.Wait()
+		for _, m := range modules {
+			m.Close(ctx) // the functions have them too
+		}
+		h.shelf = shelf{}
+	}
 }

@@ -77,7 +77,7 @@ func (f *function) prepare(ctx context.Context, h *Host) (err error) {
 	if err := Unsupported(m); err != nil {
 		return fmt.Errorf("%s: %w", f.status.File, err)
 	}
-	wasm, err := ReadModule(f.status.File, m)
+	wasm, err := h.shelf.read(f.status.File, m)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type Host struct {
 	started   time.Time
 
 	functions []*function
+	shelf     shelf    // modules while functions are loaded
 	tried     sync.Map // modules of which an instance was made
 	services  []micro.Service
 	leaseRun  context.CancelFunc
@@ -68,7 +69,15 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 		config.Log.Error().Msg("no stream is created: " + err.Error())
 		streams = &manifests.Streams{}
 	}
+	settings := config.Engine
+	settings.CacheDir = config.Cache
+	if h.engine, err = engine.New(ctx, settings); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	warm := sync.OnceFunc(h.warm(ctx, candidates))
+	defer warm()
 	if err := h.connect(ctx); err != nil {
+		warm()
 		return nil, errors.Join(err, h.Close())
 	}
 	leaseCtx, stopLeases := context.WithCancel(context.Background())
@@ -76,15 +85,30 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 	h.background.Go(func() { h.leases.Run(leaseCtx) })
 	h.background.Go(func() { h.ensureStreams(streams.Streams) })
 	h.load(ctx, candidates)
+	warm()
 	if err := h.register(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	for _, f := range h.functions {
 		f.start(h)
 	}
-	// Compiling leaves many times more behind than what stays.
-	h.background.Go(debug.FreeOSMemory)
+	h.background.Go(h.tidy)
 	return h, nil
+}
+
+// tidyAfter is how long after a start its memory is given back to the system:
+// the first messages come first.
+const tidyAfter = 5 * time.Second
+
+// tidy gives back what compiling has left: many times more than what stays.
+func (h *Host) tidy() {
+	timer := time.NewTimer(tidyAfter)
+	defer timer.Stop()
+	select {
+	case <-h.soft.Done():
+	case <-timer.C:
+		debug.FreeOSMemory()
+	}
 }
 
 // connect starts the server if there is one, and makes everything that the
@@ -108,11 +132,6 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	}
 	if h.js, err = jetstream.New(h.nc); err != nil {
 		return fmt.Errorf("set up jetstream: %w", err)
-	}
-	settings := h.config.Engine
-	settings.CacheDir = h.config.Cache
-	if h.engine, err = engine.New(ctx, settings); err != nil {
-		return err
 	}
 	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
 	return nil
