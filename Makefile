@@ -75,6 +75,8 @@ bench: compiled
 fuzz:
 	$(GO) test ./manifests -run '^$$' -fuzz FuzzDecode -fuzztime 30s
 	$(GO) test ./runtime/engine -run '^$$' -fuzz FuzzReader -fuzztime 30s
+	$(GO) test ./runtime/engine -run '^$$' -fuzz FuzzRewrite -fuzztime 30s
+	$(GO) test ./runtime/wasm -run '^$$' -fuzz FuzzMeter -fuzztime 30s
 	$(GO) test ./host/httpc -run '^$$' -fuzz FuzzTarget -fuzztime 30s
 	$(GO) test ./host/blob -run '^$$' -fuzz FuzzCheckKey -fuzztime 30s
 	$(GO) test ./host/image -run '^$$' -fuzz FuzzOrientation -fuzztime 30s

@@ -259,3 +259,53 @@ func TestStop(t *testing.T) {
 	stop()
 	group.Wait()
 }
+
+// An instance whose memory has passed its mark is exchanged, and one that cannot
+// be shared is not.
+func TestRecycled(t *testing.T) {
+	p := newPool(t, newEngine(t), "conformance", grantAll, Settings{Max: 1, Shared: true, Memory: 64 << 20})
+	sendAll(t, p, 10*time.Second, "hog 50000000")
+	if o := sendAll(t, p, 10*time.Second, "found")[0]; o.err != nil || !strings.HasPrefix(o.log, "0 0 false ") {
+		t.Errorf("%+v, want an instance that nothing was left in", o)
+	}
+	module, err := newEngine(t).Compile(t.Context(), NewBinary((&assembly{bodies: [][]byte{{0x01}}}).bytes()), manifest(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, _, err := invoke(t, plain, time.Second, "x"); err != nil || plain.Shared() {
+		t.Errorf("a guest without pelton_start: shared %v, %v", plain.Shared(), err)
+	}
+}
+
+// CPU and host calls are budgets of one delivery.
+func TestBudgets(t *testing.T) {
+	p := sharedPool(t, 1)
+	for _, tt := range []struct {
+		body   string
+		limits host.Limits
+		says   string
+	}{
+		{"spin 10s", host.Limits{CPU: 50 * time.Millisecond}, "limits.cpu of 50ms"},
+		{"spin-until-done", host.Limits{HostCalls: 1000}, "limits.host_calls of 1000"}, // it asks each time
+		{"wait 1000 1000 1000", host.Limits{HTTPRequests: 2, Tickets: 9, Buffers: 1 << 20}, "limits.http_requests of 2"},
+		{"wait 1000", host.Limits{HTTPRequests: 2, Buffers: 1 << 20}, "limits.tickets is 0"},
+	} {
+		c := host.NewCall(t.Context(), "f", &host.Grants{HTTP: slow{}}, tt.limits, &record{}, []*host.Message{{Subject: "a.b", Data: []byte(tt.body)}})
+		c.SetTimeout(5*time.Second, errors.New("the test's timeout"))
+		err := p.Invoke(c)
+		c.Finish()
+		got := c.Deliveries()[0].Outcome.Reason
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, tt.says) {
+			t.Errorf("%s: %q, want %q", tt.body, got, tt.says)
+		}
+		c.Close()
+	}
+}
