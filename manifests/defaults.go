@@ -34,7 +34,6 @@ func applyDefaults(m *Manifest, d *document) {
 	defaultTo(d, "placement.hosts", &m.Placement.Hosts, "all")
 	defaultGrants(m, d)
 	defaultLimits(&m.Limits, d)
-	defaultTo(d, "limits.cpu", &m.Limits.CPU, m.Timeout)
 	for i := range m.Triggers {
 		defaultTrigger(m, i, d)
 	}

@@ -341,7 +341,7 @@ func validateLimits(l *Limits, d *document) {
 		}
 	}
 	if d.has("limits.cpu") && (l.CPU < Duration(time.Millisecond) || l.CPU > 24*60*minute) {
-		d.fail("limits.cpu", fmt.Sprintf("%s is not between 1ms and 24h", l.CPU), "leave it out for the function's timeout")
+		d.fail("limits.cpu", fmt.Sprintf("%s is not between 1ms and 24h", l.CPU), "leave it out: the timeout bounds it too")
 	}
 	inRange(d, "limits.host_calls", l.HostCalls, 1, 1_000_000_000)
 	inRange(d, "limits.sql_calls", l.SQLCalls, 1, 100_000_000)

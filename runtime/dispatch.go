@@ -148,8 +148,9 @@ func (f *Function) settle(ctx context.Context, d Delivery, made *host.Delivery) 
 	m := d.Message()
 	age := time.Since(m.Timestamp)
 	v := f.policy.Dispose(d.Attempt(), age, o, rand.Float64())
-	if ctx.Err() != nil && o.Disposition != host.Ack && o.Disposition != host.Term {
-		// The host ended it, not the handler: it goes to another one at once.
+	if ctx.Err() != nil && o.Disposition != host.Ack {
+		// The host ended it, not the handler, which may have given up for that
+		// alone: it goes to another one at once.
 		v = Verdict{Action: Retry, Delay: giveBack, Error: o.Reason}
 	}
 	var err error
