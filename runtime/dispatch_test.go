@@ -109,6 +109,24 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
+// A delivery that was in an instance that went down with others in it runs again,
+// in the company that is asked for, and is charged for nothing.
+func TestCrowded(t *testing.T) {
+	batch, got := batchOf(1)
+	var companies []int
+	f := newFunction(t, nil, func(c *host.Call) error {
+		if companies = append(companies, c.Company); len(companies) < 3 {
+			return &host.Crowded{Err: errors.New("trap"), Company: 8 >> len(companies)}
+		}
+		endAll(c, func(int) host.Outcome { return host.Outcome{Disposition: host.Ack} })
+		return nil
+	})
+	f.Dispatch(t.Context(), batch)
+	if s := strings.Join(got[0].settled, ","); s != "ack" || fmt.Sprint(companies) != "[0 4 2]" {
+		t.Errorf("settled %s in companies of %v, want ack in 0, 4 and 2", s, companies)
+	}
+}
+
 // A handler that says nothing about a delivery did not ack it.
 func TestUnsettledIsNoAck(t *testing.T) {
 	batch, got := batchOf(1)

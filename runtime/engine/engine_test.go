@@ -337,12 +337,54 @@ func TestMemoryLimit(t *testing.T) {
 	if _, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20}); !errors.Is(err, ErrABI) || !strings.Contains(err.Error(), "limits.memory") {
 		t.Errorf("a module that begins above its limit = %v, want it refused", err)
 	}
-	p := newPool(t, e, "crash", "", Settings{Max: 1, Memory: 16 << 20})
-	for range 3 {
-		if _, _, err := invoke(t, p, 20*time.Second, "grow"); !errors.Is(err, ErrTrap) {
-			t.Errorf("got %v, want the guest to run out of memory", err)
+	p := newPool(t, e, "crash", "", Settings{Max: 2, Memory: 64 << 20})
+	before := resident(t)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			if _, _, err := invoke(t, p, 60*time.Second, "grow"); !errors.Is(err, ErrTrap) {
+				t.Errorf("got %v, want the guest to run out of memory", err)
+			}
+		})
+	}
+	most := int64(0)
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(time.Millisecond):
+		}
+		most = max(most, resident(t)-before)
+	}
+	t.Logf("at most %d MiB", most>>20)
+	if most > 160<<20 {
+		t.Errorf("the process grew by %d MiB while two guests of 64 MiB ran out of memory", most>>20)
+	}
+	flat := heap()
+	for range 2000 {
+		if o, _, err := invoke(t, p, 10*time.Second, "well"); err != nil || o.Disposition != host.Ack {
+			t.Fatalf("%+v, %v", o, err)
 		}
 	}
+	if grown := heap() - flat; grown > 4<<20 {
+		t.Errorf("2,000 invocations left %d bytes", grown)
+	}
+}
+
+// resident is the memory of this process that is there.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if errors.Is(err, os.ErrNotExist) {
+		return 0 // not a system that tells
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 // A corrupt cache entry is compiled anew.

@@ -11,6 +11,9 @@ func (l memoryLimit) Allocate(capacity, _ uint64) experimental.LinearMemory {
 	return &linearMemory{limit: l.bytes}
 }
 
+// linearMemory is an instance's memory. Room for all that it may ever have is
+// reserved once, outside of Go's heap, so that growing neither copies nor takes
+// twice as much until the collector runs.
 type linearMemory struct {
 	b     []byte
 	limit uint64
@@ -21,16 +24,19 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 	if size > m.limit {
 		return nil
 	}
-	if size > uint64(cap(m.b)) {
-		// Twice what is asked for, so that a guest that grows page by page is not
-		// copied each time; what is not touched costs no memory.
-		grown := make([]byte, size, min(2*size, m.limit))
-		copy(grown, m.b)
-		m.b = grown
+	if m.b == nil {
+		if m.b = reserve(int(m.limit), int(size)); m.b == nil {
+			return nil
+		}
 	}
 	m.b = m.b[:size]
 	return m.b
 }
 
 // Free implements experimental.LinearMemory.
-func (m *linearMemory) Free() { m.b = nil }
+func (m *linearMemory) Free() {
+	if m.b != nil {
+		release(m.b[:cap(m.b)])
+		m.b = nil
+	}
+}
