@@ -4,6 +4,7 @@ package sdk
 
 import (
 	"context"
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -126,12 +127,26 @@ func at(b []byte) (unsafe.Pointer, uint32) {
 	return unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b))
 }
 
+// refusalText takes the text of the last refusal: at once, since the next call of
+// another goroutine may be refused too.
+var refusalText = make([]byte, 1024)
+
 // refusal makes an error of a negative result.
 func refusal(n int32) error {
-	var text [1024]byte
-	size := hostLastError(unsafe.Pointer(&text), uint32(len(text)))
-	return &HostError{Errno: Errno(-n), Text: string(text[:min(int(max(size, 0)), len(text))])}
+	text := refusalText
+	refusalText = nil
+	if text == nil { // another goroutine was let run just here
+		text = make([]byte, 1024)
+	}
+	size := hostLastError(at(text))
+	err := &HostError{Errno: Errno(-n), Text: string(text[:min(int(max(size, 0)), len(text))])}
+	refusalText = text
+	return err
 }
+
+// statements is held from a statement until its whole answer is there: what did
+// not fit is kept by the host until the next one.
+var statements sync.Mutex
 
 // answer returns the answer of a call that wrote n bytes to buf: if it did not
 // fit there, it is taken with again. release gives the memory back when it has
@@ -345,6 +360,8 @@ func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) 
 		return Result{}, err
 	}
 	id, to := deliveryOf(ctx), takeScratch()
+	statements.Lock()
+	defer statements.Unlock()
 	req, size := sent(f)
 	buf, capacity := at(to)
 	r, err := answer(to, hostSQLExec(id, req, size, buf, capacity), hostResult)
@@ -361,6 +378,8 @@ func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) 
 		return nil, err
 	}
 	id, to := deliveryOf(ctx), takeScratch()
+	statements.Lock()
+	defer statements.Unlock()
 	req, size := sent(f)
 	buf, capacity := at(to)
 	r, err := answer(to, hostSQLQuery(id, req, size, buf, capacity), hostResult)

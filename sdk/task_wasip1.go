@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -26,13 +27,15 @@ const bellFD = 1 << 20
 
 var (
 	doorbell   = os.NewFile(bellFD, "doorbell")
-	unfinished int                         // handlers that have not returned
-	watched    int                         // contexts whose end somebody can see
-	waiting    []*task                     // deliveries that no goroutine has taken yet, the last first
-	tasks      = map[uint32]*taskContext{} // whose contexts were looked at, by the id of the delivery or batch
-	ended      = map[uint32]struct{}{}     // others whose time is over
-	parked     = map[int32]chan struct{}{} // by ticket
-	early      = map[int32]struct{}{}      // tickets that finished before anybody waited
+	unfinished int     // handlers that have not returned
+	watched    int     // contexts whose end somebody can see
+	waiting    []*task // deliveries that no goroutine has taken yet, the last first
+
+	books  sync.Mutex                  // of the maps: one that grows may let others run
+	tasks  = map[uint32]*taskContext{} // whose contexts were looked at, by the id of the delivery or batch
+	ended  = map[uint32]struct{}{}     // others whose time is over
+	parked = map[int32]chan struct{}{} // by ticket
+	early  = map[int32]struct{}{}      // tickets that finished before anybody waited
 
 	resting bool               // the exported call waits until nothing can run
 	idle    = make(chan int64) // tells it that, with the time until the next timer
@@ -52,9 +55,11 @@ func peltonHandle(batch, first, count uint32) int64 {
 //go:wasmexport pelton_start
 func peltonStart(first, count uint32) int64 {
 	read, err := readDeliveries(first, count)
+	list := make([]*task, len(read)) // made before anybody sees it: making it may let others run
 	for i := range read {
-		waiting = append(waiting, &read[len(read)-1-i]) // nothing waits between two calls
+		list[len(read)-1-i] = &read[i]
 	}
+	waiting = list // nothing waits between two calls
 	for id := first; err != nil && id < first+count; id++ {
 		endDelivery(id, err)
 	}
@@ -160,6 +165,8 @@ func drain() (news bool) {
 // tell passes on one number of the host: a ticket that has finished, or below
 // zero a delivery whose time is over.
 func tell(v int32) {
+	books.Lock()
+	defer books.Unlock()
 	if v < 0 {
 		if t := tasks[uint32(-v)]; t != nil {
 			t.end()
@@ -179,12 +186,17 @@ func tell(v int32) {
 // park waits until an operation has finished.
 func park(ticket int32) {
 	c := make(chan struct{})
-	if _, ok := early[ticket]; ok {
+	books.Lock()
+	_, told := early[ticket]
+	if told {
 		delete(early, ticket)
-		return
+	} else {
+		parked[ticket] = c
 	}
-	parked[ticket] = c
-	<-c
+	books.Unlock()
+	if !told {
+		<-c
+	}
 }
 
 // taskContext is the context of a batch, or of a delivery that came by itself.
@@ -201,9 +213,13 @@ func (t *taskContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done is closed when the delivery's time is over.
 func (t *taskContext) Done() <-chan struct{} {
+	if t.done != nil {
+		return t.done
+	}
 	t.register()
+	made := make(chan struct{}) // which may let others run, and make one
 	if t.done == nil {
-		t.done = make(chan struct{})
+		t.done = made
 		watched++
 		if t.err != nil {
 			t.close()
@@ -250,6 +266,8 @@ func (t *taskContext) register() {
 		return
 	}
 	t.known = true
+	books.Lock()
+	defer books.Unlock()
 	tasks[t.id] = t
 	if _, over := ended[t.id]; over {
 		t.end()
@@ -259,10 +277,12 @@ func (t *taskContext) register() {
 // over forgets a task. What it started and left behind finds its context ended.
 func (t *taskContext) over() {
 	unfinished--
-	if t.known {
+	if t.known || len(ended) > 0 {
+		books.Lock()
 		delete(tasks, t.id)
+		delete(ended, t.id)
+		books.Unlock()
 	}
-	delete(ended, t.id)
 	if t.err == nil {
 		t.err = context.Canceled
 		t.close()

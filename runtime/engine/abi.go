@@ -118,6 +118,7 @@ func (in *instance) caller(by by, stack []uint64) *host.Call {
 // guest runs again. A range that does not lie in the guest's memory is a bug of
 // the guest and traps; nothing is allocated before that is known.
 func (in *instance) memory(ptr, size uint64) []byte {
+	in.worked(int(uint32(size)))
 	b, ok := in.module.Memory().Read(uint32(ptr), uint32(size))
 	if !ok {
 		panic(fmt.Errorf("%s: pointer %d with length %d lies outside the guest's memory of %d bytes", in.calling, uint32(ptr), uint32(size), in.module.Memory().Size()))
@@ -207,8 +208,8 @@ func deliveryEnd(in *instance, c *host.Call, stack []uint64) {
 	reason := string(in.memory(stack[3], stack[4]))
 	o := host.Outcome{Disposition: host.Disposition(min(uint32(stack[1]), 255)), Delay: millis(int64(stack[2])), Reason: reason}
 	err := c.End(uint32(stack[0]), o)
-	if err == nil && in.shared {
-		in.settled(in.holder, nil)
+	if s := in.find(uint32(stack[0])); err == nil && in.shared && s != nil {
+		in.settled(s, nil)
 	}
 	stack[0] = in.plain(err)
 }

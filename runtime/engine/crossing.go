@@ -36,6 +36,9 @@ func (in *instance) cross(fresh []*seat, now time.Time) (err error) {
 		in.scratch = nil
 	}
 	in.kept = nil
+	if err == nil {
+		in.output.cause = "" // a panic that the guest survived
+	}
 	if err != nil {
 		return in.explain(err)
 	}
@@ -66,6 +69,7 @@ func (in *instance) returned() error {
 		in.holder = nil // outside of the guest it is nobody's turn
 	}
 	in.wakeAt = time.Time{}
+	in.forget()
 	if !in.shared || len(in.seats) == 0 {
 		return nil
 	}
@@ -161,7 +165,10 @@ func (in *instance) tell(numbers []int32) int {
 		}
 	}
 	in.expired = drop(in.expired, took)
-	return n
+	took = copy(numbers[n:], in.abandoned)
+	in.abandoned = drop(in.abandoned, took)
+	in.ignored = 0
+	return n + took
 }
 
 // drop removes the first n elements in place.

@@ -50,6 +50,12 @@ func (i *image) restore() {
 	}
 }
 
+// clean forgets what an instance keeps of a call beside its memory.
+func (in *instance) clean() {
+	in.lastError, in.rung, in.kept, in.output.cause = "", false, nil, ""
+	in.output.partial = in.output.partial[:0]
+}
+
 // grown reports whether the memory is larger than the image: it cannot be made
 // smaller, so another instance must take its place.
 func (i *image) grown() bool { return int(i.module.Memory().Size()) > len(i.memory) }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime"
@@ -46,6 +45,7 @@ type instance struct {
 	uncounted             bool      // retired, and another may have its place
 	apart                 bool      // runs calls that were in an instance that went down
 
+	debt      int       // of work of the host's since the last look at the clock
 	fuel      uint64    // of the next refuel
 	refuelled time.Time // when that was last, in this crossing
 
@@ -65,10 +65,12 @@ type instance struct {
 	timer      time.Duration // until the guest's next timer, at its last rest; negative for none
 	rung       bool          // the doorbell, and the guest has not read it
 
-	wake    chan struct{} // told of news
-	mu      sync.Mutex
-	done    []*host.Ticket // finished, and the guest has not been told
-	expired []uint32       // calls whose time is over, likewise
+	wake      chan struct{} // told of news
+	mu        sync.Mutex
+	done      []*host.Ticket // finished, and the guest has not been told
+	expired   []uint32       // calls whose time is over, likewise
+	abandoned []int32        // operations of calls that have ended, likewise
+	ignored   int            // how many of these the guest has left where they were
 }
 
 // invocation is the context of everything that runs in an instance. wazero
@@ -106,7 +108,9 @@ func instanceOf(ctx context.Context, m api.Module) *instance {
 // nobody is the call of a guest that speaks in no call's name; it is granted
 // nothing.
 func nobody() *host.Call {
-	return host.NewCall(context.Background(), "", &host.Grants{}, host.Limits{}, silent{}, nil)
+	c := host.NewCall(context.Background(), "", &host.Grants{}, host.Limits{}, silent{}, nil)
+	c.Number(0, 0) // it knows no delivery at all
+	return c
 }
 
 // silent drops the log of a guest that initialises: it has no function's log yet.
@@ -162,10 +166,7 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 		WithName("").
 		WithStartFunctions(). // _initialize is called below, where its errors are told apart
 		WithSysWalltime().
-		WithNanotime(func() int64 { return int64(nanotime()) }, 1).
-		WithRandSource(rand.Reader).
-		WithStdout(in.output).
-		WithStderr(in.output)
+		WithNanotime(func() int64 { return int64(nanotime()) }, 1)
 	for name, value := range s.Env {
 		config = config.WithEnv(name, value)
 	}
@@ -255,17 +256,10 @@ func (in *instance) enter(now time.Time) {
 // waits for it), and stops a guest whose time and grace are over.
 
 func (in *instance) refuel() uint64 {
-	now := time.Now()
-	in.account(now)
-	if s := in.holder; s != nil {
-		s.call.Usage.Fuel += in.fuel
-		if err := s.call.Spend(s.own); err != nil {
-			panic(fmt.Errorf("%w: %w", ErrBudget, err))
-		}
+	if in.holder != nil {
+		in.holder.call.Usage.Fuel += in.fuel
 	}
-	if !now.Before(in.lookAt) {
-		in.mustEnd(in.look(now))
-	}
+	now := in.glance()
 	if took := now.Sub(in.refuelled); !in.refuelled.IsZero() {
 		if took < refuelSoon {
 			in.fuel = min(in.fuel*2, mostFuel)
@@ -276,6 +270,31 @@ func (in *instance) refuel() uint64 {
 	runtime.Gosched()
 	in.refuelled = time.Now()
 	return in.fuel
+}
+
+// glance stops a guest whose time, or budget of it, is used up.
+func (in *instance) glance() time.Time {
+	now := time.Now()
+	in.account(now)
+	if s := in.holder; s != nil {
+		if err := s.call.Spend(s.own); err != nil {
+			panic(fmt.Errorf("%w: %w", ErrBudget, err))
+		}
+	}
+	if !now.Before(in.lookAt) {
+		in.mustEnd(in.look(now))
+	}
+	return now
+}
+
+// worked counts what the host does for a guest between two refuels: so many
+// bytes, and something for each call. It glances at the clock in time.
+func (in *instance) worked(bytes int) {
+	const perCall, most = 256, 4 << 20
+	if in.debt += bytes + perCall; in.debt > most {
+		in.debt = 0
+		in.glance()
+	}
 }
 
 // mustEnd stops the guest for a call that does not end.

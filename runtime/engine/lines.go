@@ -20,10 +20,11 @@ type lines struct {
 func (l *lines) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
-		i := bytes.IndexByte(b, '\n')
+		near := b[:min(len(b), maxLine-len(l.partial)+1)]
+		i := bytes.IndexByte(near, '\n')
 		end := i < 0
 		if end {
-			i = len(b)
+			i = len(near)
 		}
 		room := min(i, maxLine-len(l.partial))
 		l.partial = append(l.partial, b[:room]...)

@@ -150,12 +150,18 @@ func (p *Pool) Invoke(c *host.Call) error {
 	p.queue = append(p.queue, s)
 	if n := len(p.resting); n > 0 {
 		p.resting[n-1].rouse()
-	} else if p.alive < p.settings.Max && !p.armed {
+	}
+	p.arm()
+	p.mu.Unlock()
+	return p.await(s)
+}
+
+// arm has the pool look in a while whether calls still wait.
+func (p *Pool) arm() {
+	if len(p.queue) > 0 && p.alive < p.settings.Max && !p.armed && !p.closed {
 		p.armed = true
 		p.timer.Reset(growAfter)
 	}
-	p.mu.Unlock()
-	return p.await(s)
 }
 
 // await waits for a seat's turn.
@@ -215,11 +221,14 @@ func (p *Pool) found(s *seat, apart bool) error {
 	return err
 }
 
-// gone takes an instance off the count. In the lane, the next one takes its place.
+// gone takes an instance off the count. The lane's is not counted; the next one
+// of the lane takes its place.
 func (p *Pool) gone(apart bool) {
-	if !apart || !p.nextApart(nil) {
-		p.lost()
+	if apart {
+		p.nextApart(nil)
+		return
 	}
+	p.lost()
 }
 
 // lost takes an instance off the count. If it was the last one, the next in the
@@ -230,6 +239,7 @@ func (p *Pool) lost() {
 		p.alive++
 		p.pop().turn <- turn{create: true}
 	}
+	p.arm()
 }
 
 // pop takes the oldest seat off the queue.
@@ -245,17 +255,11 @@ func (p *Pool) growIfHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = false
-	if len(p.queue) == 0 || p.alive >= p.settings.Max || p.closed {
-		return
-	}
-	wait := growAfter - time.Since(p.queue[0].queued)
-	if wait <= 0 {
+	if len(p.queue) > 0 && p.alive < p.settings.Max && time.Since(p.queue[0].queued) >= growAfter {
 		p.alive++
 		p.pop().turn <- turn{create: true}
-		wait = growAfter
 	}
-	p.armed = true
-	p.timer.Reset(wait)
+	p.arm()
 }
 
 // drive runs an instance on the goroutine of a seat until that is over, and
@@ -272,6 +276,7 @@ func (p *Pool) drive(in *instance, me *seat, enter bool) error {
 		enter = false
 		if in.image != nil && len(fresh) > 0 {
 			in.image.restore()
+			in.clean()
 		}
 		if err := in.cross(fresh, time.Now()); err != nil {
 			return p.discard(in, me, err)
@@ -391,20 +396,22 @@ func (p *Pool) handOn(in *instance) {
 	in.retired = in.retired || p.full(in)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in.apart {
-		if !in.retired && p.nextApart(in) {
-			return
-		}
-		in.apart = false
-		if len(p.apart) == 0 {
-			p.lane = false
-		} else {
-			in.close()
-			p.gone(true)
-			return
-		}
+	if !in.apart {
+		p.free(in)
+		return
 	}
-	p.free(in)
+	if !in.retired && p.nextApart(in) {
+		return
+	}
+	if in.apart = false; !in.retired && !p.closed && p.alive < p.settings.Max {
+		p.alive++
+		p.free(in)
+		return
+	}
+	in.close()
+	if len(p.apart) > 0 {
+		p.nextApart(nil)
+	}
 }
 
 // full reports whether an instance has grown so much that a new one is better.
@@ -419,7 +426,7 @@ func (p *Pool) full(in *instance) bool {
 // free gives an instance without calls to the next in the queue, or puts it by.
 func (p *Pool) free(in *instance) {
 	switch {
-	case in.retired || p.closed || p.alive > p.settings.Max:
+	case in.retired || p.closed:
 		in.close()
 		if !in.uncounted {
 			p.lost()
@@ -438,14 +445,14 @@ func (p *Pool) free(in *instance) {
 
 // enterLane runs a call that was in an instance that went down, with no more
 // beside it than its company. There is one such instance at a time, beside the
-// others of the pool.
+// others of the pool and not counted among them: what happens there holds nobody
+// else up.
 func (p *Pool) enterLane(s *seat) error {
 	s.wait()
 	p.mu.Lock()
 	p.apart = append(p.apart, s)
 	if !p.lane {
 		p.lane = true
-		p.alive++
 		p.nextApart(nil)
 	}
 	p.mu.Unlock()

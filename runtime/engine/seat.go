@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pelton-run/pelton/host"
@@ -17,6 +18,7 @@ type seat struct {
 	busy     time.Duration // the instance's guest time when the call came in
 	credited time.Duration // of others' guest time, put on the deadline
 	ended    time.Time     // when the call was first seen to go on beyond its time
+	late     time.Duration // of others' guest time, until then
 	over     bool
 	err      error
 }
@@ -36,13 +38,20 @@ func (s *seat) wait() {
 	}
 }
 
-// account charges the guest time since the last look to whoever has the turn.
+// account charges the guest time since the last look to whoever has the turn, or
+// is alone. A goroutine that wakes by a timer or a channel of the guest's own
+// speaks in nobody's name at first.
 func (in *instance) account(now time.Time) {
 	took := now.Sub(in.mark)
 	in.mark = now
-	in.busy += took
-	if in.holder != nil {
-		in.holder.own += took
+	s := in.holder
+	if s == nil && len(in.seats) == 1 {
+		for _, s = range in.seats {
+		}
+	}
+	if s != nil { // else it is nobody's, and not taken off anybody's time
+		in.busy += took
+		s.own += took
 	}
 }
 
@@ -81,7 +90,7 @@ func (in *instance) settled(s *seat, err error) {
 	}
 	s.over, s.err = true, err
 	delete(in.seats, s.id)
-	s.call.EachTicket(func(t *host.Ticket) { delete(in.tickets, t.Number) })
+	s.call.EachTicket(in.abandon)
 	s.call.Usage.Guest = s.own
 	if s != in.driver {
 		s.turn <- turn{}
@@ -93,7 +102,8 @@ func (in *instance) settled(s *seat, err error) {
 func (in *instance) look(now time.Time) (stop *seat) {
 	in.lookAt = now.Add(lookLatest)
 	for _, s := range in.seats {
-		if others := in.busy - s.busy - s.own; others > s.credited {
+		others := in.busy - s.busy - s.own
+		if others > s.credited {
 			s.call.Postpone(others - s.credited)
 			s.credited = others
 		}
@@ -103,10 +113,10 @@ func (in *instance) look(now time.Time) (stop *seat) {
 				in.lookAt = d
 			}
 		case s.ended.IsZero():
-			s.ended = now
+			s.ended, s.late = now, others
 			s.call.Expire()
 			in.expire(s.id)
-		case now.Sub(s.ended) >= in.grace:
+		case now.Sub(s.ended)-(others-s.late) >= in.grace:
 			stop = s
 		}
 	}
@@ -136,11 +146,43 @@ func (in *instance) finished(t *host.Ticket) {
 	}
 }
 
-// news reports whether there is something to tell the guest.
+// abandon forgets an operation whose call has ended. The guest is told that it
+// has finished: a goroutine that was left behind waits for it, and is refused.
+func (in *instance) abandon(t *host.Ticket) {
+	delete(in.tickets, t.Number)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.abandoned) < maxAbandoned {
+		in.abandoned = append(in.abandoned, t.Number)
+	}
+}
+
+// maxAbandoned bounds what a guest is told that never asks.
+const maxAbandoned = 10_000
+
+// news reports whether there is something to tell the guest that it has not left
+// where it was.
 func (in *instance) news() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return len(in.done)+len(in.expired) > 0
+	return in.untold() > in.ignored
+}
+
+// untold is how much there is to tell; under the lock.
+func (in *instance) untold() int { return len(in.done) + len(in.expired) + len(in.abandoned) }
+
+// forget drops what is of no use to tell any more, and takes note of what the
+// guest has left where it was: it is not called again for that.
+func (in *instance) forget() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.untold() == 0 {
+		in.ignored = 0
+		return
+	}
+	in.done = slices.DeleteFunc(in.done, func(t *host.Ticket) bool { return in.tickets[t.Number] != t })
+	in.expired = slices.DeleteFunc(in.expired, func(id uint32) bool { return in.seats[id] == nil })
+	in.ignored = in.untold()
 }
 
 // openTickets reports whether anything that was started has not been collected.

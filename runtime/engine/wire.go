@@ -184,11 +184,19 @@ func (r *reader) str() string {
 	return s
 }
 
+// The longest lists of a guest's frames.
+const (
+	maxArguments = 32_766 // SQLite's own limit of a statement's
+	maxPairs     = 4096
+	maxTargets   = 256
+)
+
 // count reads the length of a list. Each element has at least size bytes, so
-// that a list cannot claim more than the frame holds.
-func (r *reader) count(size int) int {
+// that a list cannot claim more than the frame holds; what the host makes of one
+// takes more, so that lists have a limit too.
+func (r *reader) count(size, most int) int {
 	n := r.u32()
-	if uint64(n)*uint64(size) > uint64(len(r.b)) {
+	if uint64(n)*uint64(size) > uint64(len(r.b)) || uint64(n) > uint64(most) {
 		r.b, r.fault = nil, true
 		return 0
 	}
@@ -196,7 +204,7 @@ func (r *reader) count(size int) int {
 }
 
 func (r *reader) pairs() [][2]string {
-	n := r.count(8)
+	n := r.count(8, maxPairs)
 	pairs := make([][2]string, 0, n)
 	for range n {
 		pairs = append(pairs, [2]string{r.str(), r.str()})
@@ -217,7 +225,7 @@ func (r *reader) headers() map[string][]string {
 }
 
 func (r *reader) values() []any {
-	n := r.count(1)
+	n := r.count(1, maxArguments)
 	values := make([]any, 0, n)
 	for range n {
 		switch r.u8() {
@@ -239,7 +247,7 @@ func (r *reader) values() []any {
 }
 
 func (r *reader) targets() []host.Target {
-	n := r.count(16)
+	n := r.count(16, maxTargets)
 	targets := make([]host.Target, 0, n)
 	for range n {
 		targets = append(targets, host.Target{Width: int(r.u32()), Height: int(r.u32()), Format: r.str(), Quality: int(r.u32())})
