@@ -5,11 +5,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,6 +145,26 @@ func waiting(ctx context.Context, command, arg string) (string, error) {
 	case "stubborn":
 		for {
 			time.Sleep(time.Hour)
+		}
+	case "nap-spin":
+		time.Sleep(5 * time.Millisecond)
+		for n := 0; ; n++ {
+			calls += n & 1
+		}
+	case "goroutines":
+		return strconv.Itoa(runtime.NumGoroutine()), nil
+	case "abandon": // an operation, and a goroutine that waits for it
+		go operate(ctx, time.Hour, 1)
+		runtime.Gosched()
+		return "abandoned", nil
+	case "shout": // without an end of line
+		n, _ := strconv.Atoi(arg)
+		_, err := os.Stdout.Write(make([]byte, n))
+		return "shouted", err
+	case "random":
+		b := make([]byte, 1<<20)
+		for {
+			rand.Read(b)
 		}
 	case "spin":
 		d, err := time.ParseDuration(arg)

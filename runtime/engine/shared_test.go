@@ -173,6 +173,7 @@ func TestNeighbours(t *testing.T) {
 		{"stubborn", ErrTimeout},
 		{"panic now", nil}, // the SDK makes it a nak
 		{"spin 30s", ErrTimeout},
+		{"nap-spin", ErrTimeout}, // it wakes by a timer of its own: nobody names it
 	}
 	for _, tt := range tests {
 		t.Run(tt.bad, func(t *testing.T) {
@@ -307,5 +308,74 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.body, got, tt.says)
 		}
 		c.Close()
+	}
+}
+
+// A guest that computes after it has slept is stopped as any other, and what the
+// host does for one is time too.
+func TestNobodyNamed(t *testing.T) {
+	for _, body := range []string{"nap-spin", "random"} {
+		p := sharedPool(t, 1)
+		o := sendAll(t, p, 200*time.Millisecond, body)[0]
+		if !errors.Is(o.err, ErrTimeout) || o.took > 200*time.Millisecond+Grace+time.Second {
+			t.Errorf("%s: %+v, want a timeout", body, o)
+		}
+	}
+	p := sharedPool(t, 1)
+	if o := sendAll(t, p, 20*time.Second, "shout 20000000")[0]; o.err != nil || o.took > 10*time.Second {
+		t.Errorf("20 MB without an end of line: %v after %s", o.err, o.took)
+	}
+}
+
+// What runs apart after an instance went down holds nobody else up.
+func TestLaneApart(t *testing.T) {
+	p := sharedPool(t, 1)
+	done := make(chan outcome)
+	go func() {
+		log := &record{}
+		c := host.NewCall(t.Context(), "f", &host.Grants{HTTP: slow{}}, manyLimits, log, []*host.Message{{Subject: "a.b", Data: []byte("wait 3000000")}})
+		c.SetTimeout(20*time.Second, errors.New("the test's timeout"))
+		c.Company = 1
+		err := p.Invoke(c)
+		c.Finish()
+		c.Close()
+		done <- outcome{Outcome: c.Deliveries()[0].Outcome, err: err}
+	}()
+	for lane := false; !lane; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		lane = p.lane
+		p.mu.Unlock()
+	}
+	for range 5 {
+		if o := sendAll(t, p, 10*time.Second, "ack")[0]; o.err != nil || o.took > time.Second {
+			t.Errorf("a call beside the lane: %+v", o)
+		}
+	}
+	if o := <-done; o.err != nil || o.Disposition != host.Ack {
+		t.Errorf("the one apart: %+v", o)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lane || p.alive > 1 {
+		t.Errorf("lane %v, %d instances; want none and at most 1", p.lane, p.alive)
+	}
+}
+
+// A goroutine that is left behind with an operation ends when that is refused.
+func TestAbandoned(t *testing.T) {
+	p := sharedPool(t, 1)
+	sendAll(t, p, 10*time.Second, "wait 1000")
+	count := func() int {
+		_, n, _ := strings.Cut(sendAll(t, p, 10*time.Second, "goroutines")[0].log, "0 ")
+		v, _ := strconv.Atoi(strings.Fields(n)[0])
+		return v
+	}
+	before := count()
+	for range 50 {
+		sendAll(t, p, 10*time.Second, "abandon")
+	}
+	sendAll(t, p, 10*time.Second, "wait 1000 1000") // so that the guest is told
+	if after := count(); after > before+5 {
+		t.Errorf("%d goroutines after 50 that were abandoned, %d before", after, before)
 	}
 }
