@@ -235,9 +235,9 @@ func (in *instance) seat(s *seat) {
 // How much fuel a guest gets at a time: so much that it comes back after about a
 // millisecond of work.
 const (
-	firstFuel  = 100_000
+	firstFuel  = 250_000
 	leastFuel  = 20_000
-	mostFuel   = 1_000_000
+	mostFuel   = 500_000
 	refuelSoon = 500 * time.Microsecond
 	refuelLate = 2 * time.Millisecond
 )

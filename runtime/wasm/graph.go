@@ -109,16 +109,16 @@ func (g *graph) charge(c site) int {
 func (g *graph) plan(i int) plan {
 	b, s := &g.bodies[i], &g.states[i]
 	p := plan{loops: make([]int, len(b.loops))}
-	for n, l := range b.loops {
-		p.loops[n] = l.size
-	}
 	for _, c := range b.calls {
-		for l, cost := c.loop, g.charge(c); l >= 0 && cost > 0; l = b.loops[l].parent {
-			p.loops[l] += cost
+		if c.loop >= 0 {
+			p.loops[c.loop] += g.charge(c)
 		}
 	}
-	for n := range p.loops {
-		p.loops[n] = unitsOf(p.loops[n])
+	for n := len(p.loops) - 1; n >= 0; n-- { // inner ones stand behind
+		if parent := b.loops[n].parent; parent >= 0 {
+			p.loops[parent] += p.loops[n]
+		}
+		p.loops[n] = unitsOf(p.loops[n] + b.loops[n].size)
 	}
 	if s.checked {
 		p.entry = unitsOf(s.cost)

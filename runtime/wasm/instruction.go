@@ -17,6 +17,7 @@ const (
 	opGlobalGet    = 0x23
 	opGlobalSet    = 0x24
 	opTableSet     = 0x26
+	opMemoryGrow   = 0x40
 	opI32Const     = 0x41
 	opI64Const     = 0x42
 	opI64LtS       = 0x53

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,12 +39,22 @@ func Meter(module []byte) (*Metered, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(out)+len(payload) > maxGrowth*len(module)+maxGrowthMore {
+			return nil, fmt.Errorf("%w: it has so many branches that checking them would make it %d times as large", ErrTooBig, maxGrowth)
+		}
 		out = append(out, s.id)
 		out = appendU32(out, uint32(len(payload)))
 		out = append(out, payload...)
 	}
 	return &Metered{Bytes: out, Globals: m.exported, Changes: slices.Sorted(maps.Keys(m.changes))}, nil
 }
+
+// The rewritten module may be so many times as large, and something more. Of real
+// ones a twentieth is added.
+const (
+	maxGrowth     = 3
+	maxGrowthMore = 64 << 10
+)
 
 // Metered is a rewritten module.
 type Metered struct {
@@ -62,7 +73,7 @@ type Metered struct {
 const (
 	unitSize = 32
 	fewUnits = 16
-	longBody = 512
+	longBody = 128
 )
 
 // unitsOf is what a check charges for n instructions that may follow it.
@@ -71,6 +82,8 @@ func unitsOf(n int) int { return max(min(1+n/unitSize, fewUnits), n/longBody) }
 // meter is what the rewrite knows of a module.
 type meter struct {
 	params    []uint32 // of each type
+	results   []uint32 // of each type
+	signature []uint32 // types of the imported functions
 	types     uint32
 	imported  uint32   // functions
 	functions []uint32 // types of the defined ones
@@ -96,6 +109,20 @@ func (m *meter) shift(index uint32) uint32 {
 	return index
 }
 
+// functionCount is how many functions there are, imported and defined.
+func (m *meter) functionCount() uint32 { return m.imported + uint32(len(m.functions)) }
+
+// callCost is what a call of a function counts beside what the function does.
+func (m *meter) callCost(index uint32) int {
+	if index < m.imported {
+		return importCost + m.typeCost(m.signature[index])
+	}
+	return m.typeCost(m.functions[index-m.imported])
+}
+
+// typeCost is what passing a type's parameters and results counts.
+func (m *meter) typeCost(typ uint32) int { return int(m.params[typ] + m.results[typ]) }
+
 // survey reads what the rewrite must know before it begins.
 func (m *meter) survey(list []section) error {
 	for _, s := range list {
@@ -114,13 +141,37 @@ func (m *meter) survey(list []section) error {
 		case secMemory:
 			m.surveyMemories(r)
 		case secData:
-			r.count(MaxSegments, "data segments")
+			m.surveyData(r)
+		case secDataCount:
+			r.u32()
+			r.end()
 		}
 		if r.err != nil {
 			return r.err
 		}
 	}
 	return nil
+}
+
+// surveyData walks over the data segments: the engine believes what they claim.
+func (m *meter) surveyData(r *reader) {
+	for range r.count(MaxSegments, "data segments") {
+		switch flags := r.u32(); {
+		case flags > 2:
+			r.fail(ErrMalformed, "data segment form %d is not one", flags)
+		case flags == 2:
+			if r.u32() != 0 {
+				r.fail(ErrUnsupported, "several memories")
+			}
+			m.constant(r, nil)
+		case flags == 0:
+			m.constant(r, nil)
+		}
+		if r.bytes(r.u32()); r.err != nil {
+			return
+		}
+	}
+	r.end()
 }
 
 func (m *meter) surveyMemories(r *reader) {
@@ -143,11 +194,12 @@ func (m *meter) surveyTypes(r *reader) {
 		}
 		n := r.count(MaxParams, "parameters")
 		r.valueTypes(n)
-		r.valueTypes(r.count(MaxParams, "results"))
+		results := r.count(MaxParams, "results")
+		r.valueTypes(results)
 		if r.err != nil {
 			return
 		}
-		m.params = append(m.params, n)
+		m.params, m.results = append(m.params, n), append(m.results, results)
 	}
 }
 
@@ -157,7 +209,7 @@ func (m *meter) surveyImports(r *reader) {
 		r.name()
 		switch kind := r.byte(); kind {
 		case 0:
-			r.index(m.types, "type")
+			m.signature = append(m.signature, r.index(m.types, "type"))
 			m.imported++
 		case 1:
 			r.referenceType()
@@ -260,13 +312,13 @@ func (m *meter) rewrite(s section) ([]byte, error) {
 	case secExport:
 		out = m.rewriteExports(r)
 	case secStart:
-		out = appendU32(nil, m.shift(r.u32()))
+		out = appendU32(nil, m.shift(r.index(m.functionCount(), "function")))
 	case secElement:
 		out = m.rewriteElements(r)
 	case secCode:
 		return m.rewriteCode(s)
 	case secCustom:
-		return m.rewriteCustom(s), nil
+		return m.rewriteCustom(s)
 	default:
 		return s.payload, nil
 	}
@@ -308,7 +360,7 @@ func (m *meter) constant(r *reader, out []byte) []byte {
 		start := r.at
 		op := r.byte()
 		if op == opRefFunc {
-			out = appendU32(append(out, op), m.shift(r.u32()))
+			out = appendU32(append(out, op), m.shift(r.index(m.functionCount(), "function")))
 			continue
 		}
 		r.immediates(op)
@@ -332,6 +384,9 @@ func (m *meter) rewriteExports(r *reader) []byte {
 		kind, index := r.byte(), r.u32()
 		switch kind {
 		case 0:
+			if index >= m.functionCount() {
+				r.fail(ErrMalformed, "function %d of %d", index, m.functionCount())
+			}
 			index = m.shift(index)
 		case 3:
 			if index >= m.globals {
@@ -387,7 +442,7 @@ func (m *meter) rewriteElements(r *reader) []byte {
 			if expressions {
 				out = m.constant(r, out)
 			} else {
-				out = appendU32(out, m.shift(r.u32()))
+				out = appendU32(out, m.shift(r.index(m.functionCount(), "function")))
 			}
 		}
 		if r.err != nil {
@@ -418,31 +473,27 @@ func appendName(b []byte, name string) []byte {
 	return append(appendU32(b, uint32(len(name))), name...)
 }
 
-// rewriteCustom shifts the functions' names, so that traps still name them. Any
-// other custom section is kept as it is; a name section that does not decode is
-// dropped, which is what an engine does with it.
-func (m *meter) rewriteCustom(s section) []byte {
+// rewriteCustom shifts the functions' names, so that traps still name them. The
+// other names are left out: no trap shows them, and the engine believes what they
+// claim. Any other custom section is kept as it is.
+func (m *meter) rewriteCustom(s section) ([]byte, error) {
 	r := newReader(s.payload, s.at)
-	if string(r.name()) != "name" {
-		return s.payload
+	name := r.name()
+	if r.err != nil {
+		return nil, r.err
+	}
+	if string(name) != "name" {
+		return s.payload, nil
 	}
 	out := appendName(nil, "name")
 	for r.left() > 0 && r.err == nil {
 		id := r.byte()
-		payload := r.bytes(r.u32())
-		if id == 1 {
+		if payload := r.bytes(r.u32()); id == 1 && r.err == nil {
 			payload = m.shiftNames(newReader(payload, 0))
-		} else if id == 2 {
-			continue // the names of locals: no trap shows them
+			return append(appendU32(append(out, 1), uint32(len(payload))), payload...), nil
 		}
-		out = append(out, id)
-		out = appendU32(out, uint32(len(payload)))
-		out = append(out, payload...)
 	}
-	if r.err != nil {
-		return appendName(nil, "name")
-	}
-	return out
+	return out, nil
 }
 
 func (m *meter) shiftNames(r *reader) []byte {

@@ -8,11 +8,11 @@ import (
 // Structural limits. Engines of browsers have the same or similar ones
 // (WebAssembly JavaScript Interface, Implementation-defined Limits).
 const (
-	MaxLocals    = 50_000    // of one function
-	MaxBody      = 7_654_321 // bytes of one function
-	MaxParams    = 1_000     // of one type, and as many results
-	MaxNesting   = 10_000    // blocks within blocks
-	MaxTargets   = 65_520    // of one br_table
+	MaxLocals    = 50_000  // of one function
+	MaxBody      = 1 << 20 // bytes of one function
+	MaxParams    = 1_000   // of one type, and as many results
+	MaxNesting   = 10_000  // blocks within blocks
+	MaxTargets   = 65_520  // of one br_table
 	MaxTypes     = 100_000
 	MaxFunctions = 1_000_000
 	MaxImports   = 1_000

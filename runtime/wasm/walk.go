@@ -68,14 +68,15 @@ func (w *walk) step() {
 	r, b := w.reader, w.body
 	at := r.at
 	op := r.byte()
-	var n uint32
+	n, cost := uint32(0), 1
 	switch op {
 	case opCall, opRefFunc:
 		from := r.at
-		n = r.u32()
+		n = r.index(w.meter.functionCount(), "function")
 		w.edit(editFunction, from, r.at, n)
-		if op == opCall {
+		if op == opCall && r.err == nil {
 			b.calls = append(b.calls, site{n, w.inner})
+			cost += w.meter.callCost(n)
 		}
 	case opBr, opBrIf:
 		n = r.u32()
@@ -84,21 +85,30 @@ func (w *walk) step() {
 		w.back(at, w.table())
 	case opI32Const:
 		r.skipLEB(5)
-		n = small(r.b[at+1 : r.at])
-	case opLocalGet, opLocalSet:
-		n = r.u32()
+		if at+1 < r.at { // else it has failed
+			n = w.number(r.b[at+1 : r.at])
+		}
+	case opLocalGet, opLocalSet, opLocalTee:
+		n = r.index(uint32(b.locals), "local")
+	case opCallIndirect:
+		typ := r.index(r.types, "type")
+		r.u32()
+		b.indirect = true
+		if r.err == nil { // it may call any function that is not checked
+			cost += smallBody + w.meter.typeCost(typ)
+		}
 	default:
 		sub := r.immediates(op)
+		cost = weight(op, sub)
 		w.meter.note(op, sub)
 		if op == opMisc && isBulk(sub) {
 			b.bulk = true
 			w.edit(editLength, at, at, 0)
 		}
-		b.indirect = b.indirect || op == opCallIndirect
 	}
-	b.size++
+	b.size += cost
 	if w.inner >= 0 {
-		b.loops[w.inner].size++
+		b.loops[w.inner].size += cost
 	}
 	w.follow(op, n)
 	w.nest(op)
@@ -116,18 +126,41 @@ func (w *walk) back(at, l int) {
 	}
 }
 
-// small reads a signed LEB128 number that is not negative and below 2^31; any
-// other becomes the largest number, which is none of a dispatcher's.
-func small(b []byte) uint32 {
+// number reads what an i32.const pushes, as a br_table takes it. A form of five
+// bytes whose last one is not the number's sign is refused: engines differ about
+// it.
+func (w *walk) number(b []byte) uint32 {
 	var v uint64
 	for i, c := range b {
 		v |= uint64(c&0x7f) << (7 * i)
 	}
-	if len(b) == 0 || b[len(b)-1]&0x40 != 0 || v >= 1<<31 {
-		return 1<<32 - 1
+	last := b[len(b)-1]
+	if len(b) == 5 && last&0x78 != 0 && last&0x78 != 0x78 {
+		w.reader.fail(ErrMalformed, "a number of 32 bits in five bytes that are more")
+	}
+	if last&0x40 != 0 { // negative
+		v |= ^uint64(0) << (7 * len(b))
 	}
 	return uint32(v)
 }
+
+// weight is what an instruction counts: about how many simple ones take as long.
+func weight(op byte, sub uint32) int {
+	switch {
+	case op >= 0x6D && op <= 0x70, op >= 0x7F && op <= 0x82: // integer division
+		return 16
+	case op == 0x91, op == 0x9F, op == 0x95, op == 0xA3: // square roots and division
+		return 16
+	case op == opMemoryGrow, op == opMisc && sub == miscTableGrow:
+		return importCost
+	case op == opMisc && sub >= miscMemoryInit: // their lengths are charged beside
+		return 16
+	}
+	return 1
+}
+
+// importCost is what a call of the host counts, whatever it does.
+const importCost = 256
 
 // nest follows the beginnings and ends of blocks.
 func (w *walk) nest(op byte) {
