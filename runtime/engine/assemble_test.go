@@ -15,8 +15,11 @@ type assembly struct {
 	globals int      // mutable i64 ones, at 0
 	table   bool     // a table of 2 with the first body in both places
 	pages   byte     // of memory, 1 when 0
-	foreign []string // imports as module.name, each () -> ()
+	foreign []string // other imports as module.name, of the types in foreignTypes or () -> ()
 }
+
+// foreignTypes are the parameters of functions that return an i32.
+var foreignTypes = map[string][]byte{"random_get": {0x7F, 0x7F}, "sched_yield": {}, "fd_write": {0x7F, 0x7F, 0x7F, 0x7F}}
 
 const (
 	end       = 0x0B
@@ -62,7 +65,12 @@ func (a *assembly) bytes() []byte {
 	}
 	for _, f := range a.foreign {
 		module, name, _ := strings.Cut(f, ".")
-		imports = append(imports, join(text(module), text(name), []byte{0, typeNone}))
+		typ := uint32(typeNone)
+		if params, ok := foreignTypes[name]; ok {
+			typ = uint32(len(types))
+			types = append(types, join([]byte{0x60}, leb(nil, uint32(len(params))), params, []byte{1, 0x7F}))
+		}
+		imports = append(imports, join(text(module), text(name), []byte{0}, leb(nil, typ)))
 	}
 	for _, b := range a.bodies {
 		functions = append(functions, []byte{typeNone})

@@ -314,11 +314,11 @@ func TestGrantsAtLoad(t *testing.T) {
 // Everything that a module asks for in vain is said at once.
 func TestImportPolicy(t *testing.T) {
 	a := &assembly{bodies: [][]byte{{0x01}}, imports: []string{"http_start"}, foreign: []string{
-		"wasi_snapshot_preview1.fd_write", "wasi_snapshot_preview1.thread_spawn", "pelton.fly", "pelton.log", "env.memset", "pelton._refuel",
+		"wasi_snapshot_preview1.fd_read", "wasi_snapshot_preview1.thread_spawn", "pelton.fly", "pelton.log", "env.memset", "pelton._refuel",
 	}}
 	_, err := newEngine(t).Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
 	for _, says := range []string{
-		"wasi_snapshot_preview1.fd_write has another signature", "wasi_snapshot_preview1.thread_spawn is not offered", "pelton.fly is not offered",
+		"wasi_snapshot_preview1.fd_read has another signature", "wasi_snapshot_preview1.thread_spawn is not offered", "pelton.fly is not offered",
 		"pelton.log has another signature", `there is no module "env"`, "pelton._refuel is not offered", "grants.http",
 	} {
 		if err == nil || !strings.Contains(err.Error(), says) {

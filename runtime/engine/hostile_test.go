@@ -36,9 +36,28 @@ func hostile() map[string]struct {
 		"lines in a loop":  {&assembly{bodies: [][]byte{join([]byte{0x03, 0x40}, line, []byte{0x0C, 0, end})}}, ErrTimeout},
 		"memory.fill":      {&assembly{pages: 64, bodies: [][]byte{join([]byte{0x03, 0x40}, i32c(0), i32c(0), []byte{0x41, 0x80, 0x80, 0x80, 0x02, 0xFC, 11, 0, 0x0C, 0, end})}}, ErrTimeout},
 		"memory.grow":      {&assembly{bodies: [][]byte{{0x03, 0x40, 0x41, 1, 0x40, 0, 0x1A, 0x0C, 0, end}}}, ErrTimeout},
+		"divisions":        {&assembly{bodies: [][]byte{join([]byte{0x03, 0x40}, bytes.Repeat([]byte{0x42, 1, 0x42, 3, 0x7F, 0x1A}, 100_000), []byte{0x0C, 0, end})}}, ErrTimeout},
+		"memory.grow 0":    {&assembly{bodies: [][]byte{join([]byte{0x03, 0x40}, bytes.Repeat([]byte{0x41, 0, 0x40, 0, 0x1A}, 100_000), []byte{0x0C, 0, end})}}, ErrTimeout},
+		"indirect work":    {indirectWork(), ErrTimeout},
+		"random":           {&assembly{pages: 64, foreign: []string{"wasi_snapshot_preview1.random_get"}, bodies: [][]byte{join([]byte{0x03, 0x40}, i32c(0), []byte{0x41, 0x80, 0x80, 0x80, 0x01}, callOf(0), []byte{0x1A, 0x0C, 0, end})}}, ErrTimeout},
+		"yields":           {&assembly{foreign: []string{"wasi_snapshot_preview1.sched_yield"}, bodies: [][]byte{join([]byte{0x03, 0x40}, bytes.Repeat(join(callOf(0), []byte{0x1A}), 100_000), []byte{0x0C, 0, end})}}, ErrTimeout},
+		"many vectors":     {manyVectors(), nil},
 		"unreachable":      {&assembly{bodies: [][]byte{{opUnreach}}}, ErrTrap},
 		"nobody's promise": {&assembly{bodies: [][]byte{{0x01}}}, nil},
 	}
+}
+
+// indirectWork calls, through a table and without end, a function that divides.
+func indirectWork() *assembly {
+	work := bytes.Repeat([]byte{0x42, 1, 0x42, 3, 0x7F, 0x1A}, 30)
+	calls := bytes.Repeat([]byte{0x41, 0, 0x11, typeNone, 0}, 5000)
+	return &assembly{table: true, bodies: [][]byte{work, join([]byte{0x03, 0x40}, calls, []byte{0x0C, 0, end})}}
+}
+
+// manyVectors writes with more pieces than the host takes at once.
+func manyVectors() *assembly {
+	body := join(i32c(1), i32c(0), []byte{0x41, 0x80, 0x80, 0x20}, i32c(0), callOf(0), []byte{0x1A})
+	return &assembly{pages: 64, foreign: []string{"wasi_snapshot_preview1.fd_write"}, bodies: [][]byte{body}}
 }
 
 // Whatever a guest does, it ends in its time and grace, and nothing of it stays.

@@ -18,6 +18,9 @@ func (m *meter) rewriteCode(s section) ([]byte, error) {
 	for i := range bodies {
 		rewritten := m.rewriteBody(&bodies[i], graph.plan(i), scratch[:0])
 		scratch = rewritten
+		if len(out)+len(rewritten) > maxGrowth*len(s.payload)+maxGrowthMore {
+			return nil, fmt.Errorf("%w: it has so many branches that to check them would make it %d times as large", ErrTooBig, maxGrowth)
+		}
 		out = appendU32(out, uint32(len(rewritten)))
 		out = append(out, rewritten...)
 	}

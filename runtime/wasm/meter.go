@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -39,9 +38,6 @@ func Meter(module []byte) (*Metered, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(out)+len(payload) > maxGrowth*len(module)+maxGrowthMore {
-			return nil, fmt.Errorf("%w: it has so many branches that checking them would make it %d times as large", ErrTooBig, maxGrowth)
-		}
 		out = append(out, s.id)
 		out = appendU32(out, uint32(len(payload)))
 		out = append(out, payload...)
@@ -49,8 +45,8 @@ func Meter(module []byte) (*Metered, error) {
 	return &Metered{Bytes: out, Globals: m.exported, Changes: slices.Sorted(maps.Keys(m.changes))}, nil
 }
 
-// The rewritten module may be so many times as large, and something more. Of real
-// ones a twentieth is added.
+// The rewritten code may be so many times as large, and something more. To real code
+// a twentieth is added.
 const (
 	maxGrowth     = 3
 	maxGrowthMore = 64 << 10

@@ -62,11 +62,19 @@ func TestBombs(t *testing.T) {
 		"many params":                {bomb(secType, append([]byte{1, 0x60, 0xE9, 0x07}, make([]byte, 2000)...)...), ErrTooBig},
 		"deep blocks":                {withFunction(append([]byte{0}, bytes.Repeat([]byte{opBlock, 0x40}, MaxNesting+1)...)...), ErrTooBig},
 		"many targets":               {withFunction(append([]byte{0, opBrTable, 0xF0, 0xFF, 0x7F}, make([]byte, 3<<20)...)...), ErrTooBig},
-		"branch out of everything":   {withFunction(0, opBr, 1, opEnd), ErrMalformed},
-		"gc type":                    {bomb(secType, 1, 0x5F, 0), ErrUnsupported},
-		"no end":                     {withFunction(0, opBlock, 0x40), ErrMalformed},
-		"after the end":              {withFunction(0, opEnd, opEnd), ErrMalformed},
-		"a function":                 {withFunction(0, opLoop, 0x40, opEnd, opEnd), nil},
+		// What the engine would take from claims of these.
+		"names that claim":         {append([]byte("\x00asm\x01\x00\x00\x00"), 0, 0x1D, 4, 'n', 'a', 'm', 'e', 0, 0x0C, 0, 1, 9, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0, 0, 0, 0, 9, 8, 0, 0, 0, 0, 0, 0, 0, 0), nil},
+		"data that claims":         {bomb(secData, 1, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F), ErrMalformed},
+		"custom that claims":       {append([]byte("\x00asm\x01\x00\x00\x00"), 0, 5, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F), ErrMalformed},
+		"a number in disguise":     {withFunction(1, 1, 0x7F, opBlock, 0x40, opLoop, 0x40, opBlock, 0x40, opLocalGet, 0, opBrTable, 1, 0, 2, opEnd, opI32Const, 0x80, 0x80, 0x80, 0x80, 0x40, opLocalSet, 0, opBr, 0, opEnd, opEnd, opEnd), ErrMalformed},
+		"a function that wraps":    {withFunction(0, opCall, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, opEnd), ErrMalformed},
+		"a local of the host's":    {withFunction(0, opLocalGet, 0, 0x1A, opEnd), ErrMalformed},
+		"nothing but branches":     {withFunction(append(append([]byte{0, opLoop, 0x40}, bytes.Repeat([]byte{opBr, 0}, 100_000)...), opEnd, opEnd)...), ErrTooBig},
+		"branch out of everything": {withFunction(0, opBr, 1, opEnd), ErrMalformed},
+		"gc type":                  {bomb(secType, 1, 0x5F, 0), ErrUnsupported},
+		"no end":                   {withFunction(0, opBlock, 0x40), ErrMalformed},
+		"after the end":            {withFunction(0, opEnd, opEnd), ErrMalformed},
+		"a function":               {withFunction(0, opLoop, 0x40, opEnd, opEnd), nil},
 	}
 	for name, tt := range tests {
 		if _, err := Meter(tt.module); !errors.Is(err, tt.want) {
@@ -85,7 +93,7 @@ func TestBombs(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			allocated = min(allocated, after.TotalAlloc-before.TotalAlloc)
 		}
-		if took > 5*time.Millisecond && !underRace || allocated > uint64(1<<20+3*len(tt.module)) {
+		if took > 5*time.Millisecond+time.Duration(100*len(tt.module)) && !underRace || allocated > uint64(1<<20+100*len(tt.module)) {
 			t.Errorf("%s took %s and %d bytes", name, took, allocated)
 		}
 	}
@@ -221,6 +229,24 @@ func TestBranches(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: goes back to %v, want %v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A nest of loops with many calls in it is planned in time that its size has.
+func TestDeepPlan(t *testing.T) {
+	const depth, calls = 5_000, 200_000
+	code := []byte{0}
+	code = append(code, bytes.Repeat([]byte{opLoop, 0x40}, depth)...)
+	code = append(code, bytes.Repeat([]byte{opCall, 1}, calls)...)
+	code = append(code, bytes.Repeat([]byte{opEnd}, depth+1)...)
+	m := bomb(secType, 1, 0x60, 0, 0)
+	m = append(m, bomb(secFunction, 2, 0, 0)[8:]...)
+	bodies := append([]byte{2}, appendU32(nil, uint32(len(code)))...)
+	bodies = append(append(bodies, code...), 2, 0, opEnd)
+	m = append(m, bomb(secCode, bodies...)[8:]...)
+	start := time.Now()
+	if _, err := Meter(m); err != nil || time.Since(start) > 2*time.Second {
+		t.Errorf("%v after %s", err, time.Since(start))
 	}
 }
 
