@@ -25,7 +25,7 @@ var kinds = []string{"jpeg", "json", "sha256", "sort", "regexp"}
 func BenchmarkCompute(b *testing.B) {
 	// How fast a guest computes depends on where its memory happens to lie, by up
 	// to a half: so each round has instances of its own.
-	const rounds = 11
+	const rounds = 31
 	metered := newPools(b, rounds, "compute", false, engine.Settings{Max: 1, Shared: true})
 	plain := newPools(b, rounds, "compute", true, engine.Settings{Max: 1, Shared: true})
 	closing := closeOnDone(b)
@@ -33,7 +33,7 @@ func BenchmarkCompute(b *testing.B) {
 	product, worst := 1.0, 0.0
 	for _, kind := range kinds {
 		per := perCall(func() { invoke(b, plain[0], &host.Grants{}, kind) })
-		n := max(3, int(80*time.Millisecond/per))
+		n := max(3, int(40*time.Millisecond/per))
 		in := func(pools []*engine.Pool) func(int) time.Duration {
 			return func(round int) time.Duration {
 				return repeat(n, func() { invoke(b, pools[round], &host.Grants{}, kind) })(round)

@@ -82,13 +82,9 @@ func BenchmarkTimer(b *testing.B) {
 			})
 		}
 		group.Go(func() {
-			var keep [][]byte
 			for !stop.Load() {
-				keep = append(keep, make([]byte, 1<<16))
-				if len(keep) > 500 {
-					keep = nil
-				}
-				time.Sleep(50 * time.Microsecond)
+				runtime.GC()
+				time.Sleep(10 * time.Millisecond)
 			}
 		})
 		var all []time.Duration

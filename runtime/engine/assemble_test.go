@@ -15,6 +15,7 @@ type assembly struct {
 	globals int      // mutable i64 ones, at 0
 	table   bool     // a table of 2 with the first body in both places
 	pages   byte     // of memory, 1 when 0
+	most    uint32   // pages that the memory may have, 0 for not said
 	foreign []string // other imports as module.name, of the types in foreignTypes or () -> ()
 }
 
@@ -90,7 +91,11 @@ func (a *assembly) bytes() []byte {
 	if a.table {
 		out = append(out, sectionOf(4, []byte{1, 0x70, 0, 2})...)
 	}
-	out = append(out, sectionOf(5, []byte{1, 0, max(a.pages, 1)})...)
+	memory := []byte{1, 0, max(a.pages, 1)}
+	if a.most > 0 {
+		memory = leb([]byte{1, 1, max(a.pages, 1)}, a.most)
+	}
+	out = append(out, sectionOf(5, memory)...)
 	var globals [][]byte
 	for range a.globals {
 		globals = append(globals, []byte{0x7E, 1, 0x42, 0, end})

@@ -290,6 +290,24 @@ func TestNotModules(t *testing.T) {
 	}
 }
 
+// WAS-2: a module that begins below its limit of memory loads, whatever it might
+// grow to.
+func TestDeclaredMemory(t *testing.T) {
+	a := &assembly{pages: 32, most: 32_768, bodies: [][]byte{{0x01}}}
+	module, err := newEngine(t).Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(module, Settings{Max: 1, Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, _, err := invoke(t, p, time.Second, "x"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A module's imports are what it asks for; all that is missing is said at once.
 func TestGrantsAtLoad(t *testing.T) {
 	e := newEngine(t)
