@@ -90,6 +90,9 @@ func TestCannotBeSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+		if _, err := e.Compile(t.Context(), NewBinary(a.bytes()), manifest(t, "isolation: message")); !errors.Is(err, ErrImage) {
+			t.Errorf("%s at load: %v, want %v", name, err, ErrImage)
+		}
 		if _, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20, Fresh: true}); !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, want %v that names it", name, err, ErrImage)
 		}

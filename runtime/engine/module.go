@@ -83,7 +83,11 @@ func (e *Engine) Compile(ctx context.Context, b Binary, m *manifests.Manifest) (
 		return nil, err
 	}
 	c := module.code
-	if err := errors.Join(c.abi, checkGrants(c.wants, m)); err != nil {
+	var image error
+	if m.Isolation == "message" {
+		image = module.fits()
+	}
+	if err := errors.Join(c.abi, checkGrants(c.wants, m), image); err != nil {
 		return nil, errors.Join(err, c.release(ctx))
 	}
 	return module, nil
