@@ -36,12 +36,10 @@ func (in *instance) cross(fresh []*seat, now time.Time) (err error) {
 		in.scratch = nil
 	}
 	in.kept = nil
-	if err == nil {
-		in.output.cause = "" // a panic that the guest survived
-	}
 	if err != nil {
 		return in.explain(err)
 	}
+	in.output.cause = "" // a panic that the guest survived
 	if in.module.IsClosed() {
 		return fmt.Errorf("%w: the guest ended its program", ErrExit)
 	}

@@ -101,3 +101,27 @@ func TestCannotBeSetBack(t *testing.T) {
 		}
 	}
 }
+
+// Nor does the text of a refusal go from one message to the next.
+func TestFreshRefusals(t *testing.T) {
+	a := &assembly{imports: []string{"last_error", "op_cancel"}, bodies: [][]byte{join(
+		i32c(0), i32c(0), callOf(0), []byte{0x04, 0x40, 0x00, end}, // a text that is there: unreachable
+		i32c(9), callOf(1), []byte{0x1A},
+	)}}
+	module, err := newEngine(t).Compile(t.Context(), NewBinary(a.bytes()), manifest(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fresh := range []bool{true, false} {
+		p, err := NewPool(module, Settings{Max: 1, Memory: 1 << 20, Fresh: fresh})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			if _, _, err := invoke(t, p, time.Second, "x"); (err == nil) != (fresh || i == 0) {
+				t.Errorf("fresh %v, call %d: %v", fresh, i, err)
+			}
+		}
+		p.Close()
+	}
+}

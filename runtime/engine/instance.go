@@ -51,7 +51,6 @@ type instance struct {
 
 	driver     *seat            // whose goroutine drives it
 	holder     *seat            // whose turn it is in the guest, as far as is known
-	held       time.Time        // since when
 	seats      map[uint32]*seat // in flight, by id
 	tickets    map[int32]*host.Ticket
 	nextID     uint32
@@ -254,7 +253,6 @@ func (in *instance) enter(now time.Time) {
 // refuel is what a guest calls when its fuel is used up: it lets the host's other
 // work have its turn (nothing else interrupts compiled code, and the collector
 // waits for it), and stops a guest whose time and grace are over.
-
 func (in *instance) refuel() uint64 {
 	if in.holder != nil {
 		in.holder.call.Usage.Fuel += in.fuel

@@ -60,9 +60,8 @@ func (in *instance) hold(s *seat) {
 	if s == in.holder {
 		return
 	}
-	now := time.Now()
-	in.account(now)
-	in.holder, in.held = s, now
+	in.account(time.Now())
+	in.holder = s
 }
 
 // find returns the seat of a delivery or batch that is in flight here, and

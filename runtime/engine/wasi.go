@@ -93,8 +93,7 @@ var fileFunctions = map[string][]api.ValueType{
 // tell something.
 func instantiateWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasiModule)
-	exporter := wasi_snapshot_preview1.NewFunctionExporter()
-	exporter.ExportFunctions(b)
+	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
 	for name, params := range fileFunctions {
 		// There are no files: what wazero does until it has found that out takes
 		// as long as a guest likes.
@@ -321,8 +320,8 @@ func (in *instance) await(d time.Duration) {
 var errHopeless = fmt.Errorf("%w: the handler waits for what nothing can bring about: no operation is under way and no timer is set", ErrDeadlock)
 
 // sleep waits for news of the call, for no longer than d if that is not
-// negative. A call whose time is over is
-// told so once; after its grace the guest is stopped.
+// negative. A call whose time is over is told so once; after its grace the guest is
+// stopped.
 func (in *instance) sleep(d time.Duration) {
 	var end <-chan time.Time
 	if d >= 0 {

@@ -45,7 +45,6 @@ type dispatcher struct {
 const (
 	headBlocks = iota
 	headLocal
-	headWhole
 )
 
 // instruction is what is remembered of one: its opcode and its number.
@@ -53,8 +52,6 @@ type instruction struct {
 	op byte
 	n  uint32
 }
-
-const opLocalSet = 0x21
 
 func (w *walk) push(loop int) {
 	w.open = append(w.open, block{w.made, int32(loop)})
@@ -188,7 +185,6 @@ func (w *walk) follow(op byte, n uint32) {
 	case op == opLocalGet && h.state == headBlocks:
 		h.local, h.state = n, headLocal
 	case op == opBrTable && h.state == headLocal:
-		h.state = headWhole
 		if w.heads == nil {
 			w.heads = map[int]*dispatcher{}
 		}
