@@ -115,7 +115,8 @@ func (r *rig) prepare(dir, name, extra string, durable string, grants *host.Gran
 	}
 	p := &prepared{f: runtime.New(m, "", pool, grants, zerolog.New(io.Discard)), leases: trigger.NewLeases()}
 	p.consumer = trigger.NewConsumer(trigger.ConsumerConfig{JS: r.js, Function: name, Trigger: m.Triggers[0], Concurrency: atOnce, Dispatcher: p.f,
-		DeadLetters: &trigger.DeadLetters{JS: r.js, Config: m.DeadLetter, Function: name}, Leases: p.leases, Log: zerolog.New(io.Discard)})
+		DeadLetters: &trigger.DeadLetters{JS: r.js, Config: m.DeadLetter, Function: name}, Leases: p.leases, Log: zerolog.New(io.Discard),
+		Attempts: trigger.NewAttempts(r.js), Quiet: &trigger.Quiet{}, Marks: filepath.Join(r.b.TempDir(), "marks")})
 	p.close = func() { pool.Close(); module.Close(context.Background()) }
 	return p
 }
@@ -216,8 +217,10 @@ func BenchmarkIndex(b *testing.B) {
 		must(b, err)
 		defer db.Close()
 		must(b, db.Migrate(context.Background(), migrations))
+		_, err = db.Ready(context.Background())
+		must(b, err)
 		extra := replaceStream(text)
-		return r.prepare("functions", "index", extra, fmt.Sprintf("ours-%d", round), &host.Grants{Databases: map[string]host.Database{"search": db}, Write: "search"}).drain(b, n)
+		return r.prepare("functions", "index", extra, fmt.Sprintf("ours-%d", round), &host.Grants{Databases: map[string]host.Database{"search": db}, Write: "search", Sender: publish.NewSender(r.js)}).drain(b, n)
 	}, func(round int) time.Duration {
 		return r.nativeIndex(b, fmt.Sprintf("native-%d", round), n, migrations)
 	})

@@ -71,7 +71,6 @@ type Call struct {
 	open       uint32   // the delivery between begin and end
 	tx         Tx
 	txDone     bool
-	committed  bool
 	timeout    time.Duration
 	timedOut   error // the cause of the context's end at the timeout
 
@@ -245,20 +244,6 @@ func (c *Call) Open() int {
 	return int(c.open - c.firstID)
 }
 
-// Start opens the transaction when the function has a write grant. It waits
-// for the writer as long as the invocation may run.
-func (c *Call) Start() error {
-	if c.grants.Write == "" {
-		return nil
-	}
-	tx, err := c.grants.Databases[c.grants.Write].Begin(c.Context())
-	if err != nil {
-		return err
-	}
-	c.tx = tx
-	return nil
-}
-
 // Begin opens a delivery: what the guest does until its end belongs to it.
 func (c *Call) Begin(id uint32) error {
 	d := c.Delivery(id)
@@ -340,30 +325,6 @@ func (c *Call) batchFailed() bool {
 	return d == Nak || d == Term
 }
 
-// Commit makes the transaction's effects durable if any delivery is acked and
-// the batch as a whole did not fail; otherwise it undoes them. Without a
-// transaction it does nothing.
-func (c *Call) Commit(ctx context.Context) error {
-	if c.tx == nil || c.txDone {
-		return nil
-	}
-	c.txDone = true
-	if !c.anyAcked() {
-		return c.tx.Rollback()
-	}
-	c.committed = true
-	return c.tx.Commit(ctx)
-}
-
-func (c *Call) anyAcked() bool {
-	for i := range c.deliveries {
-		if c.deliveries[i].Outcome.Disposition == Ack {
-			return true
-		}
-	}
-	return false
-}
-
 // Close cancels what still runs, waits for it, and undoes a transaction that
 // was not committed.
 func (c *Call) Close() {
@@ -377,15 +338,6 @@ func (c *Call) Close() {
 		c.tx.Rollback() // the state is the same whether or not it reports an error
 	}
 	c.buffers, c.tickets = nil, nil
-}
-
-// FailAll has every delivery come again because of an error that is none of the
-// handler's.
-func (c *Call) FailAll(err error) {
-	for i := range c.deliveries {
-		d := &c.deliveries[i]
-		d.Outcome, d.Response = Outcome{Disposition: Nak, Reason: err.Error()}, nil
-	}
 }
 
 // CloseOpen forgets which delivery was open: it is not the one to blame.

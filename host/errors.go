@@ -34,6 +34,10 @@ var errnoNames = map[Errno]string{
 // Error makes an Errno usable as an error by itself, for errors.Is.
 func (e Errno) Error() string { return errnoNames[e] }
 
+// ErrWentBack says that messages have numbers that others had before: the stream
+// was restored from a backup, say. What the inbox knows is about those others.
+var ErrWentBack = errors.New("the stream went back in time")
+
 // ErrTxLost says that a transaction was undone under the handler: by SQLite
 // itself, or by a statement such as INSERT OR ROLLBACK. Nothing of the
 // invocation counts then.

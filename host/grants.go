@@ -16,6 +16,7 @@ type Grants struct {
 	KV        map[string]KV
 	Publish   Publisher
 	Images    Images
+	Sender    Sender // of the outbox, when there is a database to write
 }
 
 // Database is one SQLite database.
@@ -24,6 +25,20 @@ type Database interface {
 	Query(ctx context.Context, query string, args []any, limit RowLimit) (*Rows, error)
 	// Begin takes the database's one writer, waiting for it as long as ctx lives.
 	Begin(ctx context.Context) (Tx, error)
+	// Raise says that everything of a source up to a sequence is done: the inbox
+	// need not keep it one by one. A later transaction takes note of it.
+	Raise(source Source, sequence uint64)
+	// Unsent returns rows of a function's outbox above an id, in their order, up to
+	// a page.
+	Unsent(ctx context.Context, function string, above int64) ([]Unsent, error)
+	// Sent says that a function's outbox rows up to an id are stored where they
+	// belong. A later transaction forgets them; Tidy does at once.
+	Sent(function string, upTo int64)
+	Tidy(ctx context.Context) error
+	// Backlog counts the rows of a function's outbox above an id.
+	Backlog(ctx context.Context, function string, above int64) (int, error)
+	// Position is how far the inbox is with a source.
+	Position(ctx context.Context, s Source) (Position, error)
 }
 
 // Tx is the transaction of one invocation. It is used by one goroutine.
@@ -35,6 +50,14 @@ type Tx interface {
 	Savepoint(ctx context.Context) error
 	Release(ctx context.Context) error
 	Restore(ctx context.Context) error
+	// Known says which messages of a batch, all of one durable, are done already,
+	// nil for none of them.
+	Known(ctx context.Context, in Inbox, messages []*Message) ([]bool, error)
+	// Seal notes for the commit which messages are done, and what is to be sent
+	// after it.
+	Seal(ctx context.Context, in Inbox, done []*Message, send []*Outgoing) error
+	// Undo takes back everything, and goes on in a transaction that is new.
+	Undo(ctx context.Context) error
 	// Commit and Rollback end the transaction and give the writer back.
 	Commit(ctx context.Context) error
 	Rollback() error
@@ -128,12 +151,26 @@ type Publisher interface {
 	Publish(ctx context.Context, m *Outgoing) (PubAck, error)
 }
 
+// Sender sends what lay in an outbox.
+type Sender interface {
+	// Send publishes messages in their order, and returns how many of them, from
+	// the first on, are stored in their streams. An error says why the rest is not.
+	Send(ctx context.Context, messages []*Outgoing) (stored int, err error)
+}
+
 // Outgoing is a message to publish.
 type Outgoing struct {
 	Subject string
 	Headers map[string][]string
 	Data    []byte
-	MsgID   string // for the stream's duplicate window
+	MsgID   string // for the stream's duplicate window; "" in an outbox leaves it to the row's number
+	Core    bool   // published without a stream; Check sets it
+}
+
+// Unsent is a row of an outbox.
+type Unsent struct {
+	ID      int64 // counts up, and is not used again
+	Message *Outgoing
 }
 
 // PubAck says where a message was stored. The zero value is a message that was

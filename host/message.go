@@ -68,6 +68,7 @@ type Outcome struct {
 	Disposition Disposition
 	Delay       time.Duration // with Nak: what the handler asked for; 0 leaves it to the manifest
 	Reason      string        // the handler's error
+	Blameless   bool          // with Nak: it failed for nothing of its own doing, so no attempt is charged
 }
 
 // Response is a handler's answer to a request.

@@ -271,10 +271,13 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (*Ticket, error)
 	if err := c.grants.Publish.Check(c.Context(), m); err != nil {
 		return nil, err
 	}
-	m.MsgID = c.msgID(d, m, key)
 	if c.tx != nil {
+		if key != "" { // otherwise the outbox row's number is as good
+			m.MsgID = c.msgID(d, m, key)
+		}
 		return c.publishLater(d, m)
 	}
+	m.MsgID = c.msgID(d, m, key)
 	return c.start(func(ctx context.Context) (any, error) { return c.grants.Publish.Publish(ctx, m) })
 }
 
@@ -288,20 +291,6 @@ func (c *Call) publishLater(d *Delivery, m *Outgoing) (*Ticket, error) {
 		d.publishes = append(d.publishes, m)
 	}
 	return ticket, err
-}
-
-// Pending returns the publishes that waited for the commit, in order.
-func (c *Call) Pending() []*Outgoing {
-	if !c.committed {
-		return nil
-	}
-	pending := c.batch.publishes
-	for i := range c.deliveries {
-		if c.deliveries[i].Outcome.Disposition == Ack {
-			pending = append(pending, c.deliveries[i].publishes...)
-		}
-	}
-	return pending
 }
 
 // msgID names a publish by what it says: function, message, epoch, subject,

@@ -26,9 +26,9 @@ func (f invokerFunc) Invoke(c *host.Call) error { return f(c) }
 
 // fakeDelivery records how it was settled.
 type fakeDelivery struct {
-	m       *host.Message
-	attempt int
-	giveUp  error // what GiveUp returns
+	m      *host.Message
+	record Record
+	giveUp error // what GiveUp returns
 
 	mu      sync.Mutex
 	settled []string
@@ -41,16 +41,25 @@ func (d *fakeDelivery) note(format string, args ...any) {
 }
 
 func (d *fakeDelivery) Message() *host.Message { return d.m }
-func (d *fakeDelivery) Attempt() int           { return d.attempt }
+func (d *fakeDelivery) Record(context.Context) (Record, error) {
+	return d.record, nil
+}
 func (d *fakeDelivery) Ack(context.Context, *host.Response) error {
 	d.note("ack")
 	return nil
 }
-func (d *fakeDelivery) Retry(_ context.Context, delay time.Duration, _ string) error {
-	d.note("retry")
+func (d *fakeDelivery) Retry(_ context.Context, v Verdict) error {
+	if v.Charged {
+		d.note("retry")
+	} else {
+		d.note("retry for nothing")
+	}
 	return nil
 }
-func (d *fakeDelivery) GiveUp(_ context.Context, v Verdict) error {
+func (d *fakeDelivery) DeadLetter(context.Context, Verdict) (*host.Outgoing, error) {
+	return &host.Outgoing{Subject: "dlq." + d.m.Subject}, nil
+}
+func (d *fakeDelivery) GiveUp(_ context.Context, v Verdict, letter *host.Outgoing) error {
 	if d.giveUp == nil {
 		d.note("give up: %s", v.Error)
 	}
@@ -61,7 +70,7 @@ func batchOf(n int) ([]Delivery, []*fakeDelivery) {
 	var batch []Delivery
 	var fakes []*fakeDelivery
 	for i := range n {
-		d := &fakeDelivery{attempt: 1, m: &host.Message{Subject: fmt.Sprintf("m.%d", i), Stream: "S", StreamSeq: uint64(i + 1), Timestamp: time.Now()}}
+		d := &fakeDelivery{m: &host.Message{Subject: fmt.Sprintf("m.%d", i), Stream: "S", StreamSeq: uint64(i + 1), NumDelivered: 1, Timestamp: time.Now()}}
 		batch, fakes = append(batch, d), append(fakes, d)
 	}
 	return batch, fakes
@@ -183,8 +192,11 @@ func TestDeadLetterNotStored(t *testing.T) {
 		return nil
 	})
 	f.Dispatch(t.Context(), batch)
-	if s := strings.Join(got[0].settled, ","); s != "retry" {
-		t.Errorf("settled %s, want retry", s)
+	if s := strings.Join(got[0].settled, ","); s != "retry for nothing" {
+		t.Errorf("settled %s, want a retry that is not charged", s)
+	}
+	if all := f.Troubles(); len(all) != 1 || all[0].State != Failing {
+		t.Errorf("troubles %+v, want failing", all)
 	}
 	if f.Stats.DeadLetters.Load() != 0 || f.Stats.LastError().Text == "" {
 		t.Error("the figures say that the dead letter was stored")
@@ -204,22 +216,65 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// fakeTx records what is done to a transaction.
+// fakeTx records what is done to a transaction, and knows some messages.
 type fakeTx struct {
 	host.Tx
 	log    *[]string
 	commit error
+	known  []bool
+	posted []host.Unsent
+	sent   int64
 }
 
-func (f *fakeTx) note(s string) error                    { *f.log = append(*f.log, s); return nil }
-func (f *fakeTx) Savepoint(context.Context) error        { return f.note("savepoint") }
-func (f *fakeTx) Release(context.Context) error          { return f.note("release") }
-func (f *fakeTx) Restore(context.Context) error          { return f.note("restore") }
-func (f *fakeTx) Rollback() error                        { return f.note("rollback") }
-func (f *fakeTx) Commit(context.Context) error           { f.note("commit"); return f.commit }
-func (f *fakeTx) Begin(context.Context) (host.Tx, error) { f.note("begin"); return f, nil }
-func (f *fakeTx) Query(context.Context, string, []any, host.RowLimit) (*host.Rows, error) {
-	return nil, nil
+func (f *fakeTx) note(format string, args ...any) error {
+	*f.log = append(*f.log, fmt.Sprintf(format, args...))
+	return nil
+}
+func (f *fakeTx) Savepoint(context.Context) error { return f.note("savepoint") }
+func (f *fakeTx) Release(context.Context) error   { return f.note("release") }
+func (f *fakeTx) Restore(context.Context) error   { return f.note("restore") }
+func (f *fakeTx) Rollback() error                 { return f.note("rollback") }
+func (f *fakeTx) Undo(context.Context) error      { return f.note("undo") }
+func (f *fakeTx) Commit(context.Context) error    { f.note("commit"); return f.commit }
+func (f *fakeTx) Known(context.Context, host.Inbox, []*host.Message) ([]bool, error) {
+	return f.known, nil
+}
+func (f *fakeTx) Seal(_ context.Context, _ host.Inbox, done []*host.Message, send []*host.Outgoing) error {
+	for _, m := range send {
+		f.posted = append(f.posted, host.Unsent{ID: int64(len(f.posted) + 1), Message: m})
+	}
+	return f.note("seal %d", len(done))
+}
+
+// fakeDB is a database of one transaction.
+type fakeDB struct {
+	host.Database
+	tx *fakeTx
+}
+
+func (d fakeDB) Begin(context.Context) (host.Tx, error) { d.tx.note("begin"); return d.tx, nil }
+func (d fakeDB) Unsent(_ context.Context, _ string, above int64) ([]host.Unsent, error) {
+	return d.tx.posted[above:], nil
+}
+func (d fakeDB) Sent(string, int64) {}
+func (d fakeDB) Backlog(context.Context, string, int64) (int, error) {
+	return len(d.tx.posted), nil
+}
+
+// fakeSender records what is sent.
+type fakeSender struct {
+	log *[]string
+	err error
+}
+
+func (f fakeSender) Send(_ context.Context, messages []*host.Outgoing) (int, error) {
+	for i, m := range messages {
+		*f.log = append(*f.log, "send "+m.Subject)
+		if f.err != nil {
+			return i, f.err
+		}
+	}
+	return len(messages), nil
 }
 
 // fakePublisher records what is published.
@@ -237,36 +292,37 @@ func (f *fakePublisher) Publish(_ context.Context, m *host.Outgoing) (host.PubAc
 	return host.PubAck{}, f.err
 }
 
-type fakeDB struct {
-	*fakeTx
-}
-
-func (d fakeDB) Query(context.Context, string, []any, host.RowLimit) (*host.Rows, error) {
-	return nil, nil
-}
-
-// The order is commit, then publish, then ack; what a failed delivery did and
-// published is dropped.
+// The order is commit, with what is done and what is to be sent, then send, then
+// ack; what a failed delivery did and published is dropped, and a dead letter is
+// sent like anything else.
 func TestTransaction(t *testing.T) {
+	const well = "begin savepoint release savepoint release seal 2 commit send p.0 send p.1"
+	ack, nak, term := host.Ack, host.Nak, host.Term
 	tests := []struct {
 		name     string
 		commit   error
-		publish  error
+		send     error
+		known    []bool
 		outcomes []host.Disposition
 		log      string
 		settled  []string
 	}{
-		{"all well", nil, nil, []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit publish p.0 publish p.1", []string{"ack", "ack"}},
-		{"one fails", nil, nil, []host.Disposition{host.Nak, host.Ack}, "begin savepoint restore savepoint release commit publish p.1", []string{"retry", "ack"}},
-		{"all fail", nil, nil, []host.Disposition{host.Nak, host.Term}, "begin savepoint restore savepoint restore rollback", []string{"retry", "give up: "}},
-		{"commit fails", errors.New("disk full"), nil, []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit", []string{"retry", "retry"}},
-		{"publish fails", nil, errors.New("away"), []host.Disposition{host.Ack, host.Ack}, "begin savepoint release savepoint release commit publish p.0", []string{"retry", "retry"}},
+		{"all well", nil, nil, nil, []host.Disposition{ack, ack}, well, []string{"ack", "ack"}},
+		{"one fails", nil, nil, nil, []host.Disposition{nak, ack}, "begin savepoint restore savepoint release seal 1 commit send p.1", []string{"retry", "ack"}},
+		{"one is given up on", nil, nil, nil, []host.Disposition{term, ack}, "begin savepoint restore savepoint release seal 2 commit send p.1 send dlq.m.0", []string{"give up: ", "ack"}},
+		{"all fail", nil, nil, nil, []host.Disposition{nak, nak}, "begin savepoint restore savepoint restore rollback", []string{"retry", "retry"}},
+		{"all fail and one for good", nil, nil, nil, []host.Disposition{nak, term}, "begin savepoint restore savepoint restore undo seal 1 commit send dlq.m.1", []string{"retry", "give up: "}},
+		{"the only one fails for good", nil, nil, nil, []host.Disposition{term}, "begin undo seal 1 commit send dlq.m.0", []string{"give up: "}},
+		{"commit fails", errors.New("disk full"), nil, nil, []host.Disposition{ack, ack}, strings.TrimSuffix(well, " send p.0 send p.1"), []string{"retry for nothing", "retry for nothing"}},
+		{"sending fails", nil, errors.New("away"), nil, []host.Disposition{ack, nak}, "begin savepoint release savepoint restore seal 1 commit send p.0", []string{"retry for nothing", "retry"}},
+		{"one is known", nil, nil, []bool{true, false}, []host.Disposition{ack}, "begin seal 1 commit send p.0", []string{"ack", "ack"}},
+		{"all are known", nil, nil, []bool{true, true}, nil, "begin rollback", []string{"ack", "ack"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var log []string
-			tx := &fakeTx{log: &log, commit: tt.commit}
-			grants := &host.Grants{Write: "d", Databases: map[string]host.Database{"d": fakeDB{tx}}, Publish: &fakePublisher{log: &log, err: tt.publish}}
+			tx := &fakeTx{log: &log, commit: tt.commit, known: tt.known}
+			grants := &host.Grants{Write: "d", Databases: map[string]host.Database{"d": fakeDB{tx: tx}}, Publish: &fakePublisher{log: &log}, Sender: fakeSender{&log, tt.send}}
 			f := newFunction(t, grants, func(c *host.Call) error {
 				for i, disposition := range tt.outcomes {
 					id := host.BatchID + 1 + uint32(i)
@@ -278,7 +334,7 @@ func TestTransaction(t *testing.T) {
 				}
 				return nil
 			})
-			batch, got := batchOf(len(tt.outcomes))
+			batch, got := batchOf(max(len(tt.outcomes), len(tt.known)))
 			f.Dispatch(t.Context(), batch)
 			if s := strings.Join(log, " "); s != tt.log {
 				t.Errorf("log = %s\nwant  %s", s, tt.log)
@@ -289,6 +345,30 @@ func TestTransaction(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A message whose handler ended the host too often is given up on without a call.
+func TestCondemned(t *testing.T) {
+	for _, tt := range []struct {
+		r    Record
+		want string
+	}{
+		{Record{Starts: 3, Alone: 1}, "give up: the host died 3 times while it handled this message, 1 times with nothing beside it"},
+		{Record{Starts: 9}, "ack"}, {Record{Starts: 2, Alone: 2}, "ack"},
+	} {
+		batch, got := batchOf(1)
+		got[0].record = tt.r
+		called := false
+		f := newFunction(t, nil, func(c *host.Call) error {
+			called = true
+			endAll(c, func(int) host.Outcome { return host.Outcome{Disposition: host.Ack} })
+			return nil
+		})
+		f.Dispatch(t.Context(), batch)
+		if s := strings.Join(got[0].settled, ","); s != tt.want || called != (tt.want == "ack") {
+			t.Errorf("%+v: settled %s, called %v, want %s", tt.r, s, called, tt.want)
+		}
 	}
 }
 

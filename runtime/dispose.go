@@ -39,32 +39,50 @@ const (
 	GiveUp
 )
 
+// String names the action for the log.
+func (a Action) String() string {
+	switch a {
+	case Ack:
+		return "acked"
+	case Retry:
+		return "a message failed and is retried"
+	}
+	return "a message was given up on"
+}
+
 // The reasons for giving up, as the Pelton-Reason header has them.
 const (
 	ReasonTerm       = "term"        // the handler said so
 	ReasonMaxDeliver = "max_deliver" // the attempts are used up
 	ReasonRetryFor   = "retry_for"   // the time is used up
+	ReasonCrash      = "crash"       // its handler ended the host, again and again
 )
 
 // Verdict is the decision about one delivery.
 type Verdict struct {
-	Action Action
-	Delay  time.Duration // with Retry
-	Reason string        // with GiveUp
-	Error  string        // the handler's
-	Kept   bool          // with GiveUp: a dead letter is stored; dispatch knows
+	Action  Action
+	Delay   time.Duration // with Retry
+	Charged bool          // with Retry: it counts as an attempt
+	Reason  string        // with GiveUp
+	Error   string        // the handler's
+	Record  Record        // this failure counted in
+	Kept    bool          // with GiveUp: a dead letter is stored; dispatch knows
 }
 
-// Dispose decides what becomes of a delivery whose handler has ended. attempt
-// counts from 1, age is the time since the message was stored, jitter a random
-// number in [0, 1). It has no effects.
-func (p Policy) Dispose(attempt int, age time.Duration, o host.Outcome, jitter float64) Verdict {
-	switch o.Disposition {
-	case host.Ack:
+// Dispose decides what becomes of a delivery whose handler has ended. r is what
+// is known of the attempts before, step which of the manifest's delays is next,
+// from 1; age is the time since the message was stored, jitter a random number in
+// [0, 1). It has no effects.
+func (p Policy) Dispose(r Record, step int, age time.Duration, o host.Outcome, jitter float64) Verdict {
+	switch {
+	case o.Disposition == host.Ack:
 		return Verdict{Action: Ack}
-	case host.Term:
+	case o.Disposition == host.Term:
 		return Verdict{Action: GiveUp, Reason: ReasonTerm, Error: o.Reason}
+	case o.Blameless:
+		return Verdict{Action: Retry, Delay: jittered(p.delay(step, o.Delay), jitter), Error: o.Reason}
 	}
+	attempt := r.Attempts + 1
 	if attempt >= p.MaxDeliver {
 		return Verdict{Action: GiveUp, Reason: ReasonMaxDeliver, Error: fmt.Sprintf("attempt %d of %d: %s", attempt, p.MaxDeliver, o.Reason)}
 	}
@@ -72,13 +90,20 @@ func (p Policy) Dispose(attempt int, age time.Duration, o host.Outcome, jitter f
 	if p.For > 0 && age+delay > p.For {
 		return Verdict{Action: GiveUp, Reason: ReasonRetryFor, Error: fmt.Sprintf("attempt %d, %s after it was stored: %s", attempt, age.Round(time.Second), o.Reason)}
 	}
-	return Verdict{Action: Retry, Delay: delay + time.Duration(jitter*Jitter*float64(delay)), Error: o.Reason}
+	return Verdict{Action: Retry, Charged: true, Delay: jittered(delay, jitter), Error: o.Reason}
+}
+
+func jittered(delay time.Duration, jitter float64) time.Duration {
+	return delay + time.Duration(jitter*Jitter*float64(delay))
 }
 
 // delay is what the handler asked for, within bounds, or the schedule's entry.
-func (p Policy) delay(attempt int, asked time.Duration) time.Duration {
+func (p Policy) delay(step int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return min(asked, p.MaxDelay)
 	}
-	return p.Backoff[min(attempt, len(p.Backoff))-1]
+	return p.Backoff[min(max(step, 1), len(p.Backoff))-1]
 }
+
+// last is the longest step of the schedule, and a second at least.
+func (p Policy) last() time.Duration { return max(p.Backoff[len(p.Backoff)-1], time.Second) }

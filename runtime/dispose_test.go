@@ -24,18 +24,19 @@ func TestDispose(t *testing.T) {
 		{"ack", 1, 0, host.Outcome{Disposition: host.Ack}, Verdict{Action: Ack}},
 		{"ack on the last attempt", 3, 2 * time.Hour, host.Outcome{Disposition: host.Ack}, Verdict{Action: Ack}},
 		{"term", 1, 0, host.Outcome{Disposition: host.Term, Reason: "bad"}, Verdict{Action: GiveUp, Reason: ReasonTerm, Error: "bad"}},
-		{"first failure", 1, 0, nak(0), Verdict{Action: Retry, Delay: time.Second, Error: "down"}},
-		{"second failure", 2, 0, nak(0), Verdict{Action: Retry, Delay: 5 * time.Second, Error: "down"}},
+		{"first failure", 1, 0, nak(0), Verdict{Action: Retry, Charged: true, Delay: time.Second, Error: "down"}},
+		{"second failure", 2, 0, nak(0), Verdict{Action: Retry, Charged: true, Delay: 5 * time.Second, Error: "down"}},
 		{"last failure", 3, 0, nak(0), Verdict{Action: GiveUp, Reason: ReasonMaxDeliver, Error: "attempt 3 of 3: down"}},
 		{"beyond the last", 9, 0, nak(0), Verdict{Action: GiveUp, Reason: ReasonMaxDeliver, Error: "attempt 9 of 3: down"}},
-		{"asked for", 1, 0, nak(7 * time.Second), Verdict{Action: Retry, Delay: 7 * time.Second, Error: "down"}},
-		{"asked for too much", 1, 0, nak(24 * time.Hour), Verdict{Action: Retry, Delay: time.Minute, Error: "down"}},
+		{"asked for", 1, 0, nak(7 * time.Second), Verdict{Action: Retry, Charged: true, Delay: 7 * time.Second, Error: "down"}},
+		{"asked for too much", 1, 0, nak(24 * time.Hour), Verdict{Action: Retry, Charged: true, Delay: time.Minute, Error: "down"}},
 		{"asked for on the last", 3, 0, nak(time.Second), Verdict{Action: GiveUp, Reason: ReasonMaxDeliver, Error: "attempt 3 of 3: down"}},
 		{"out of time", 1, time.Hour, nak(0), Verdict{Action: GiveUp, Reason: ReasonRetryFor, Error: "attempt 1, 1h0m0s after it was stored: down"}},
-		{"never settled", 1, 0, host.Outcome{}, Verdict{Action: Retry, Delay: time.Second}},
+		{"never settled", 1, 0, host.Outcome{}, Verdict{Action: Retry, Charged: true, Delay: time.Second}},
+		{"not its doing", 9, 9 * time.Hour, host.Outcome{Disposition: host.Nak, Blameless: true}, Verdict{Action: Retry, Delay: 5 * time.Second}},
 	}
 	for _, tt := range tests {
-		if got := p.Dispose(tt.attempt, tt.age, tt.o, 0); got != tt.want {
+		if got := p.Dispose(Record{Attempts: tt.attempt - 1}, tt.attempt, tt.age, tt.o, 0); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -51,7 +52,7 @@ func TestDisposeLaws(t *testing.T) {
 		}
 		attempt := rapid.IntRange(1, 30).Draw(t, "attempt")
 		asked := time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "asked"))
-		v := p.Dispose(attempt, 0, host.Outcome{Disposition: host.Nak, Delay: asked}, rapid.Float64Range(0, 0.999).Draw(t, "jitter"))
+		v := p.Dispose(Record{Attempts: attempt - 1}, 1, 0, host.Outcome{Disposition: host.Nak, Delay: asked}, rapid.Float64Range(0, 0.999).Draw(t, "jitter"))
 		if (v.Action == GiveUp) != (attempt >= p.MaxDeliver) {
 			t.Fatalf("attempt %d of %d: %+v", attempt, p.MaxDeliver, v)
 		}

@@ -4,11 +4,8 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,26 +18,21 @@ import (
 const (
 	MaxHeaders     = 64
 	MaxHeaderBytes = 16 << 10
-	// knownFor is how long the answer to "does a stream take this subject" holds.
-	knownFor = 30 * time.Second
-	askFor   = 2 * time.Second // how long that question may take
 )
 
 // Publisher publishes for one function. It is safe for concurrent use.
 type Publisher struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	grants []manifests.PublishGrant
-
-	mu    sync.Mutex
-	taken map[int]time.Time // by index of the grant: when a stream was last seen to take it
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	grants  []manifests.PublishGrant
+	targets targets
 }
 
 var _ host.Publisher = (*Publisher)(nil)
 
 // New makes the publisher of a function.
 func New(nc *nats.Conn, js jetstream.JetStream, grants []manifests.PublishGrant) *Publisher {
-	return &Publisher{nc: nc, js: js, grants: grants, taken: map[int]time.Time{}}
+	return &Publisher{nc: nc, js: js, grants: grants, targets: targets{js: js}}
 }
 
 func (p *Publisher) grant(subject string) int {
@@ -67,17 +59,26 @@ func (p *Publisher) Check(ctx context.Context, m *host.Outgoing) error {
 	if max := p.nc.MaxPayload(); max > 0 && int64(len(m.Data)) > max-MaxHeaderBytes {
 		return host.Errorf(host.TooLarge, "publish: %d bytes and headers are above the server's max_payload of %d", len(m.Data), max)
 	}
-	if p.grants[i].Core {
+	if m.Core = p.grants[i].Core; m.Core {
 		return nil
 	}
-	return p.checkTaken(ctx, i, m.Subject)
+	return p.targets.check(ctx, m)
+}
+
+func headerBytes(headers map[string][]string) int {
+	size := 0
+	for name, values := range headers {
+		for _, v := range values {
+			size += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return size
 }
 
 func checkHeaders(headers map[string][]string) error {
 	if len(headers) > MaxHeaders {
 		return host.Errorf(host.TooLarge, "publish: %d headers are above the limit of %d", len(headers), MaxHeaders)
 	}
-	size := 0
 	for name, values := range headers {
 		lower := strings.ToLower(name)
 		if strings.HasPrefix(lower, "nats-") || strings.HasPrefix(lower, "pelton-") {
@@ -90,34 +91,10 @@ func checkHeaders(headers map[string][]string) error {
 			if strings.ContainsAny(v, "\r\n") {
 				return host.Errorf(host.Invalid, "publish: header %s has a line break", name)
 			}
-			size += len(name) + len(v)
 		}
 	}
-	if size > MaxHeaderBytes {
+	if size := headerBytes(headers); size > MaxHeaderBytes {
 		return host.Errorf(host.TooLarge, "publish: headers of %d bytes are above the limit of %d", size, MaxHeaderBytes)
-	}
-	return nil
-}
-
-// checkTaken refuses a subject that no stream takes. A server that does not
-// answer is not a refusal: the publish itself will tell.
-func (p *Publisher) checkTaken(ctx context.Context, grant int, subject string) error {
-	p.mu.Lock()
-	fresh := time.Since(p.taken[grant]) < knownFor
-	p.mu.Unlock()
-	if fresh {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	_, err := p.js.StreamNameBySubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return host.Errorf(host.NotFound, "publish: no stream takes subject %q; add it to streams.yaml, or grant it with core: true", subject)
-	}
-	if err == nil {
-		p.mu.Lock()
-		p.taken[grant] = time.Now()
-		p.mu.Unlock()
 	}
 	return nil
 }
@@ -125,7 +102,7 @@ func (p *Publisher) checkTaken(ctx context.Context, grant int, subject string) e
 // Publish sends the message, and without core waits until a stream stored it.
 func (p *Publisher) Publish(ctx context.Context, m *host.Outgoing) (host.PubAck, error) {
 	msg := &nats.Msg{Subject: m.Subject, Header: nats.Header(maps.Clone(m.Headers)), Data: m.Data} // the client adds to them
-	if i := p.grant(m.Subject); i >= 0 && p.grants[i].Core {
+	if m.Core {
 		if err := p.nc.PublishMsg(msg); err != nil {
 			return host.PubAck{}, host.Errorf(host.Unavailable, "publish to %s: %v", m.Subject, err)
 		}

@@ -88,7 +88,7 @@ func TestPublish(t *testing.T) {
 	if len(m.Headers) != 1 {
 		t.Errorf("the guest's headers were changed: %v", m.Headers)
 	}
-	if _, err := p.Publish(t.Context(), &host.Outgoing{Subject: "live.x"}); err != nil {
+	if _, err := p.Publish(t.Context(), &host.Outgoing{Subject: "live.x", Core: true}); err != nil {
 		t.Errorf("core publish: %v", err)
 	}
 }

@@ -76,17 +76,26 @@ func (w *connection) closeLater(s *sql.Stmt) {
 // waits at most for the busy timeout, and the others must not be broken off.
 func (w *connection) control(statement string) error {
 	return w.policy.asHost(func() error {
-		s, ok := w.controls[statement]
-		if !ok {
-			var err error
-			if s, err = w.conn.PrepareContext(context.Background(), statement); err != nil {
-				return err
-			}
-			w.controls[statement] = s
+		s, err := w.prepareControl(statement)
+		if err != nil {
+			return err
 		}
-		_, err := s.Exec()
+		_, err = s.Exec()
 		return err
 	})
+}
+
+// prepareControl returns one of the host's own statements; it is called as host.
+func (w *connection) prepareControl(statement string) (*sql.Stmt, error) {
+	s, ok := w.controls[statement]
+	if !ok {
+		var err error
+		if s, err = w.conn.PrepareContext(context.Background(), statement); err != nil {
+			return nil, err
+		}
+		w.controls[statement] = s
+	}
+	return s, nil
 }
 
 // note marks the connection when an error means that it cannot be used again.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"modernc.org/sqlite"
 
@@ -30,6 +31,13 @@ type Database struct {
 	writer *connection
 	reads  *sql.DB
 	policy *policy // of the readers, which are all guests
+
+	outbox   *sql.DB // the host's own reader
+	identity string  // set by Ready
+
+	mu      sync.Mutex
+	sources map[host.Source]*source
+	sent    map[string]int64 // by function: rows of the outbox up to here are to be forgotten
 }
 
 var _ host.Database = (*Database)(nil)
@@ -40,7 +48,7 @@ func Open(ctx context.Context, name, path string) (*Database, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create folder of database %s: %w", name, err)
 	}
-	d := &Database{name: name, path: path, turn: make(chan struct{}, 1), policy: &policy{}}
+	d := &Database{name: name, path: path, turn: make(chan struct{}, 1), policy: &policy{}, sources: map[host.Source]*source{}, sent: map[string]int64{}}
 	d.turn <- struct{}{}
 	w, err := d.openWriter(ctx)
 	if err != nil {
@@ -49,13 +57,17 @@ func Open(ctx context.Context, name, path string) (*Database, error) {
 	d.writer = w
 	d.reads = sql.OpenDB(newConnector(path, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
 	d.reads.SetMaxOpenConns(max(2, runtime.GOMAXPROCS(0)))
+	own := &policy{}
+	own.host.Store(true)
+	d.outbox = sql.OpenDB(newConnector(path, own, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
+	d.outbox.SetMaxOpenConns(1)
 	return d, nil
 }
 
 // Close closes the file. It waits for a transaction that is open.
 func (d *Database) Close() error {
 	<-d.turn
-	return errors.Join(d.reads.Close(), d.writer.close())
+	return errors.Join(d.reads.Close(), d.outbox.Close(), d.writer.close())
 }
 
 // connector opens connections of a driver of our own, so that its hooks do not

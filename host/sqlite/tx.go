@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/pelton-run/pelton/host"
 )
@@ -11,6 +13,8 @@ type tx struct {
 	d    *Database
 	w    *connection
 	lost bool // SQLite undid it; nothing of it counts
+
+	onCommit []func() // what is known of the file, once it is so
 }
 
 var _ host.Tx = (*tx)(nil)
@@ -29,10 +33,17 @@ func (t *tx) Exec(ctx context.Context, query string, args []any) (host.Result, e
 		return host.Result{}, t.fail(ctx, err)
 	}
 	var result host.Result
-	if result.LastInsertID, err = r.LastInsertId(); err == nil {
+	if result.LastInsertID, err = r.LastInsertId(); err == nil && !definesSchema(query) {
 		result.RowsAffected, err = r.RowsAffected()
 	}
 	return result, err
+}
+
+// definesSchema reports whether a statement changes no rows by its kind: SQLite
+// then still has the count of the one before.
+func definesSchema(query string) bool {
+	first := strings.Fields(query[:min(len(query), 64)])
+	return len(first) > 0 && slices.Contains([]string{"create", "drop", "analyze", "reindex"}, strings.ToLower(first[0]))
 }
 
 // Query reads within the transaction, and sees what it wrote.
@@ -95,7 +106,7 @@ func (t *tx) Restore(context.Context) error {
 	return t.step("RELEASE pelton")
 }
 
-// Commit makes the transaction durable and gives the writer back. It is not
+// Commit implements host.Tx: it makes the transaction durable and gives the writer back. It is not
 // broken off when ctx ends: half a commit would help nobody.
 func (t *tx) Commit(context.Context) error {
 	defer t.d.give()
@@ -104,9 +115,27 @@ func (t *tx) Commit(context.Context) error {
 	}
 	if err := t.w.control("COMMIT"); err != nil {
 		t.w.broken = true
+		refusal := sqlError(context.Background(), nil, err)
+		if host.ErrnoOf(refusal) == host.Conflict { // a constraint that is looked at last
+			return host.Errorf(host.Conflict, "commit on database %s: %v", t.d.name, err)
+		}
 		return host.Errorf(host.Unavailable, "commit on database %s: %v", t.d.name, err)
 	}
+	for _, f := range t.onCommit {
+		f()
+	}
 	return nil
+}
+
+// Undo implements host.Tx.
+func (t *tx) Undo(context.Context) error {
+	t.onCommit = nil
+	if t.lost {
+		t.lost = false // there is nothing left to undo
+	} else if err := t.step("ROLLBACK"); err != nil {
+		return err
+	}
+	return t.step("BEGIN IMMEDIATE")
 }
 
 // Rollback undoes the transaction and gives the writer back. SQLite rolls some

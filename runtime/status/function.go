@@ -24,9 +24,15 @@ const (
 
 // The states of a function, worst first.
 const (
-	StateFailing = "failing"
-	StateOK      = "ok"
+	StatePaused   = "paused"
+	StateFailing  = "failing"
+	StateDegraded = "degraded"
+	StateOK       = "ok"
 )
+
+var stateNames = map[runtime.State]string{
+	runtime.Paused: StatePaused, runtime.Failing: StateFailing, runtime.Degraded: StateDegraded, runtime.OK: StateOK,
+}
 
 // Place names a host.
 type Place struct {
@@ -109,10 +115,22 @@ func (f *Function) Figures(at Place) Figures {
 		}
 	}
 	if f.Running != nil {
+		v.trouble(f.Running.Troubles())
 		v.Digest = f.Running.Digest
 		v.fill(f.Running.Stats)
 	}
 	return v
+}
+
+// trouble adds what the function says of itself; the worst comes first.
+func (v *Figures) trouble(all []runtime.Trouble) {
+	for i, t := range all {
+		name := stateNames[t.State]
+		if i == 0 && (v.State == StateOK || name == StatePaused) {
+			v.State = name
+		}
+		v.Reasons = append(v.Reasons, name+": "+t.Reason)
+	}
 }
 
 func (v *Figures) fill(s *runtime.Stats) {

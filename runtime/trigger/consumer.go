@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/manifests"
 	"github.com/pelton-run/pelton/runtime"
 )
@@ -26,9 +27,17 @@ const (
 	maxAhead   = 1000                   // messages held beside those that run
 )
 
-// Dispatcher takes batches; runtime.Function is one.
+// Dispatcher takes batches.
 type Dispatcher interface {
 	Dispatch(ctx context.Context, batch []runtime.Delivery)
+}
+
+// Function is what a consumer needs of runtime.Function; see there.
+type Function interface {
+	Dispatcher
+	Admit(ctx context.Context) (runtime.Admission, error)
+	Position(ctx context.Context, s host.Source) (host.Position, bool, error)
+	Raise(s host.Source, sequence uint64)
 }
 
 // ConsumerConfig is what a stream trigger needs.
@@ -37,9 +46,12 @@ type ConsumerConfig struct {
 	Function    string
 	Trigger     manifests.Trigger
 	Concurrency int
-	Dispatcher  Dispatcher
+	Dispatcher  Function
 	DeadLetters *DeadLetters
+	Attempts    *Attempts
 	Leases      *Leases
+	Quiet       *Quiet
+	Marks       string // the file that says what the handlers are at; "" for none
 	Log         zerolog.Logger
 	// Prepare, when set, runs before the stream is looked up: a schedule makes
 	// its stream and its definition there.
@@ -52,6 +64,11 @@ type Consumer struct {
 	config ConsumerConfig
 	leases *leaseSet
 	board  board
+
+	// Of the session.
+	source   host.Source
+	replicas int // of the stream, and so of what belongs to it
+	marks    *marks
 }
 
 // NewConsumer makes a consumer.
@@ -76,6 +93,11 @@ func (c *Consumer) Run(ctx, hard context.Context) {
 	c.config.Leases.add(c.leases)
 	defer c.config.Leases.remove(c.leases)
 	defer c.board.set(StateStopped, "")
+	defer func() {
+		if err := c.marks.close(); err != nil {
+			c.config.Log.Warn().Err(err).Msg("marks could not be closed")
+		}
+	}()
 	said := ""
 	for ctx.Err() == nil {
 		err := c.session(ctx, hard)
@@ -104,12 +126,16 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.prepare(ctx, created); err != nil {
+		return err
+	}
 	t := c.config.Trigger
 	running := c.config.Concurrency * t.Batch.Max
 	pull, err := newPuller(c.config.JS, t.Stream, t.DurableName, running)
 	if err != nil {
 		return fmt.Errorf("pull from durable %s: %w", t.DurableName, err)
 	}
+	pull.verify = func() error { return c.verify(ctx, created) }
 	c.board.set(StateOK, "")
 	sctx, end := context.WithCancel(ctx)
 	defer end()
@@ -158,8 +184,96 @@ func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, err
 		c.config.Log.Info().Str("durable", t.DurableName).Strs("changed", notes).Msg("adopted a durable")
 		c.board.update(func(s *State) { s.Notes = notes })
 	}
-	return found, stream.CachedInfo().Created, nil
+	info := stream.CachedInfo()
+	c.replicas = info.Config.Replicas
+	c.source = host.Inbox{Function: c.config.Function}.SourceOf(&host.Message{Consumer: t.DurableName, Stream: t.Stream, StreamCreated: info.Created})
+	if err := c.checkPast(ctx, stream); err != nil {
+		return nil, time.Time{}, err
+	}
+	return found, info.Created, nil
 }
+
+// prepare reads what is known against messages, and adds those whose handlers
+// ran when the host died the last time.
+func (c *Consumer) prepare(ctx context.Context, created time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*apiTimeout)
+	defer cancel()
+	if err := c.config.Attempts.load(ctx); err != nil {
+		return err
+	}
+	if c.config.Marks == "" || c.marks != nil {
+		return nil
+	}
+	m, left, err := openMarks(c.config.Marks, created.UnixNano(), c.config.Concurrency, c.config.Trigger.Batch.Max)
+	if err != nil {
+		return err
+	}
+	for _, s := range left {
+		if err := c.suspect(ctx, created, s); err != nil {
+			return errors.Join(err, m.close())
+		}
+	}
+	if len(left) > 0 {
+		c.config.Log.Warn().Int("messages", len(left)).Msg("the host did not stop in order; what its handlers were at is watched")
+		m.clear(created.UnixNano())
+	}
+	c.marks = m
+	return nil
+}
+
+// suspect notes that a message's handler ran when the host died.
+func (c *Consumer) suspect(ctx context.Context, created time.Time, s started) error {
+	m := &host.Message{Consumer: c.config.Trigger.DurableName, StreamCreated: created, StreamSeq: s.sequence, NumDelivered: 2}
+	r, err := c.config.Attempts.get(ctx, c.config.Function, m)
+	if err != nil {
+		return err
+	}
+	r.Starts++
+	if s.alone {
+		r.Alone++
+	}
+	return c.config.Attempts.put(ctx, recordKey(c.config.Function, m), r, c.replicas)
+}
+
+// checkPast refuses a stream that has other messages under the numbers that the
+// function's inbox knows: they would be taken for done.
+func (c *Consumer) checkPast(ctx context.Context, stream jetstream.Stream) error {
+	p, keeps, err := c.config.Dispatcher.Position(ctx, c.source)
+	if err != nil || !keeps || p.High == 0 {
+		return err
+	}
+	if last := stream.CachedInfo().State.LastSeq; last < p.High {
+		return permanent{fmt.Errorf("%w: its last message is %d, and %d is done already; %s", host.ErrWentBack, last, p.High, waysOn)}
+	}
+	stored, err := stream.GetMsg(ctx, p.High)
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // it has been removed since
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the message that was done last: %w", err)
+	}
+	if !stored.Time.Equal(p.HighAt) {
+		return permanent{fmt.Errorf("%w: message %d was stored at %s, and the one that is done at %s; %s", host.ErrWentBack, p.High, stored.Time.UTC().Format(time.RFC3339Nano), p.HighAt.UTC().Format(time.RFC3339Nano), waysOn)}
+	}
+	return nil
+}
+
+// verify looks whether the stream is still the one that the session began with.
+func (c *Consumer) verify(ctx context.Context, created time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := c.config.JS.Stream(ctx, c.config.Trigger.Stream)
+	if err != nil {
+		return err
+	}
+	if !stream.CachedInfo().Created.Equal(created) {
+		return permanent{fmt.Errorf("stream %s was made anew", c.config.Trigger.Stream)}
+	}
+	return c.checkPast(ctx, stream)
+}
+
+// waysOn is what can be done about a stream that went back.
+const waysOn = "restore the database of the same time, or give the trigger another durable_name to have the stream handled anew"
 
 // read puts messages into the queue, with their leases held from now on, until
 // ctx ends or the durable is gone. The queue has room for all that was asked for.
@@ -183,7 +297,7 @@ func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *deliver
 // giveBack lets other hosts have what arrived and was not taken.
 func (c *Consumer) giveBack(msg *nats.Msg, created time.Time) {
 	if d, err := newDelivery(c, msg, created); err == nil {
-		d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
+		d.reply(nakAfter(giveBack)) // it was never held; if it is lost, the message comes after ack_wait
 	}
 }
 
@@ -208,6 +322,7 @@ func (c *Consumer) look(ctx context.Context, consumer jetstream.Consumer) {
 	if err != nil {
 		return // the pull loop finds out on its own what is wrong
 	}
+	c.config.Dispatcher.Raise(c.source, info.AckFloor.Stream)
 	c.board.update(func(s *State) {
 		s.Pending, s.Outstanding = info.NumPending, info.NumAckPending
 		if info.Delivered.Last != nil {

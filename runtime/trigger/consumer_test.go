@@ -102,6 +102,7 @@ func (r *rig) run(manifest string, h handler) (c *Consumer, f *runtime.Function,
 	leases := NewLeases()
 	t := m.Triggers[0]
 	config := ConsumerConfig{JS: r.js, Function: m.Name, Trigger: t, Concurrency: m.Concurrency, Dispatcher: f, Leases: leases, Log: log,
+		Attempts: NewAttempts(r.js), Quiet: &Quiet{},
 		DeadLetters: &DeadLetters{JS: r.js, Config: m.DeadLetter, Function: m.Name, Host: "h1", Region: "eu"}}
 	if t.Kind() == "schedule" {
 		config.Trigger, config.Prepare = ScheduleTrigger(t), PrepareSchedule(r.js, t)
@@ -266,8 +267,8 @@ func TestBatchBySizeAndWait(t *testing.T) {
 	}
 	sizes := make(chan int, 100)
 	queue := make(chan *delivery, 25)
-	c := NewConsumer(ConsumerConfig{Trigger: manifests.Trigger{Batch: manifests.Batching{Max: 10, Wait: manifests.Duration(50 * time.Millisecond)}}, Concurrency: 1,
-		Dispatcher: dispatcherFunc(func(batch []runtime.Delivery) { sizes <- len(batch) })})
+	c := NewConsumer(ConsumerConfig{Trigger: manifests.Trigger{Batch: manifests.Batching{Max: 10, Wait: manifests.Duration(50 * time.Millisecond)}}, Concurrency: 1, Quiet: &Quiet{},
+		Attempts: NewAttempts(nil), Dispatcher: dispatcherFunc(func(batch []runtime.Delivery) { sizes <- len(batch) })})
 	for range 25 {
 		queue <- &delivery{consumer: c}
 	}
@@ -285,6 +286,13 @@ func TestBatchBySizeAndWait(t *testing.T) {
 type dispatcherFunc func(batch []runtime.Delivery)
 
 func (f dispatcherFunc) Dispatch(_ context.Context, batch []runtime.Delivery) { f(batch) }
+func (f dispatcherFunc) Admit(context.Context) (runtime.Admission, error) {
+	return runtime.Admission{}, nil
+}
+func (f dispatcherFunc) Position(context.Context, host.Source) (host.Position, bool, error) {
+	return host.Position{}, false, nil
+}
+func (f dispatcherFunc) Raise(host.Source, uint64) {}
 
 // A function whose stream is missing waits, says so, and begins when it is there.
 func TestMissingStream(t *testing.T) {

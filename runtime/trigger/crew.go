@@ -14,8 +14,10 @@ import (
 type crew struct {
 	consumer *Consumer
 	queue    <-chan *delivery
-	turn     sync.Mutex // whoever holds it makes a batch
 	group    sync.WaitGroup
+
+	turn sync.Mutex // whoever holds it makes a batch
+	next *delivery  // that did not fit into the last batch
 
 	mu      sync.Mutex
 	workers int
@@ -26,25 +28,53 @@ type crew struct {
 // ended. After ctx has ended, what is still in the queue is given back.
 func (c *Consumer) work(ctx, hard context.Context, queue <-chan *delivery) {
 	w := &crew{consumer: c, queue: queue, workers: 1}
-	w.group.Go(func() { w.run(ctx, hard) })
+	w.group.Go(func() { w.run(ctx, hard, 0) })
 	w.group.Wait()
 }
 
-func (w *crew) run(ctx, hard context.Context) {
+// run makes batches and has them handled. number is the worker's.
+func (w *crew) run(ctx, hard context.Context, number int) {
 	batch := make([]runtime.Delivery, 0, w.consumer.config.Trigger.Batch.Max) // used again: a dispatch keeps nothing of it
 	for {
 		w.enter()
 		w.turn.Lock()
-		batch = w.next(ctx, batch[:0])
-		if len(batch) > 0 && w.leave() {
-			w.group.Go(func() { w.run(ctx, hard) })
+		admission, err := w.consumer.config.Dispatcher.Admit(ctx)
+		if err != nil {
+			admission.Limit = 1 // ctx has ended, and what is in the queue is given back
+		}
+		batch = w.fill(ctx, batch[:0], admission.Limit)
+		if more := 0; len(batch) > 0 {
+			if more = w.leave(); more > 0 {
+				w.group.Go(func() { w.run(ctx, hard, more) })
+			}
 		}
 		w.turn.Unlock()
+		if len(batch) > 0 {
+			w.dispatch(hard, batch, number)
+		}
+		if admission.Release != nil {
+			admission.Release()
+		}
 		if len(batch) == 0 {
 			return
 		}
-		w.consumer.config.Dispatcher.Dispatch(hard, batch)
 	}
+}
+
+// dispatch has a batch handled, and says so where it is seen if the host dies. A
+// message that may be what kills hosts is handled with nothing beside it.
+func (w *crew) dispatch(ctx context.Context, batch []runtime.Delivery, number int) {
+	c := w.consumer
+	alone := false
+	if len(batch) == 1 {
+		r, err := batch[0].Record(ctx)
+		alone = err == nil && r.Suspect()
+	}
+	c.config.Quiet.enter(alone)
+	defer c.config.Quiet.leave(alone)
+	c.marks.begin(number, batch, alone)
+	defer c.marks.end(number)
+	c.config.Dispatcher.Dispatch(ctx, batch)
 }
 
 func (w *crew) enter() {
@@ -53,69 +83,89 @@ func (w *crew) enter() {
 	w.waiting++
 }
 
-// leave reports whether somebody new is needed at the queue, and counts them.
-func (w *crew) leave() bool {
+// leave returns the number of somebody new who is needed at the queue, and counts
+// them; 0 when nobody is.
+func (w *crew) leave() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting--
 	if w.waiting > 0 || w.workers >= w.consumer.config.Concurrency {
-		return false
+		return 0
 	}
 	w.workers++
-	return true
+	return w.workers - 1
 }
 
-// next makes a batch: the first message whenever it comes, then more until
-// there are enough or the wait is over. An empty one says that there will be none.
-func (w *crew) next(ctx context.Context, batch []runtime.Delivery) []runtime.Delivery {
-	for d := range w.queue {
-		if ctx.Err() != nil {
-			w.giveBack(d)
-			continue
-		}
-		if batch = append(batch, d); w.consumer.config.Trigger.Batch.Max == 1 {
-			return batch
-		}
-		return w.fill(ctx, batch)
+// fill makes a batch: the first message whenever it comes, then more until there
+// are enough or the wait is over. A message that has come before is in smaller
+// company, and so are the others of its batch. An empty batch says that there
+// will be none. limit, when not 0, is the most.
+func (w *crew) fill(ctx context.Context, batch []runtime.Delivery, limit int) []runtime.Delivery {
+	most := w.consumer.config.Trigger.Batch.Max
+	if limit > 0 {
+		most = min(most, limit)
 	}
-	return nil
-}
-
-func (w *crew) fill(ctx context.Context, batch []runtime.Delivery) []runtime.Delivery {
-	limit := w.consumer.config.Trigger.Batch
-	var timer <-chan time.Time
-	for len(batch) < limit.Max {
-		select {
-		case d, open := <-w.queue:
-			if !open {
-				return batch
-			}
-			batch = append(batch, d)
-			continue
-		default:
+	d := w.first(ctx)
+	if d == nil {
+		return batch
+	}
+	batch = append(batch, d)
+	most = min(most, d.company(ctx, most))
+	if most == 1 {
+		return batch
+	}
+	timer := time.NewTimer(w.consumer.config.Trigger.Batch.Wait.Std())
+	defer timer.Stop()
+	for len(batch) < most {
+		d := w.more(ctx, timer.C)
+		if d == nil {
+			break
 		}
-		if timer == nil {
-			t := time.NewTimer(limit.Wait.Std())
-			defer t.Stop()
-			timer = t.C
+		if most = min(most, d.company(ctx, most)); most <= len(batch) {
+			w.next = d
+			break
 		}
-		select {
-		case d, open := <-w.queue:
-			if !open {
-				return batch
-			}
-			batch = append(batch, d)
-		case <-timer:
-			return batch
-		case <-ctx.Done():
-			return batch
-		}
+		batch = append(batch, d)
 	}
 	return batch
 }
 
+// first waits for a message; nil when there will be none.
+func (w *crew) first(ctx context.Context) *delivery {
+	if d := w.next; d != nil {
+		w.next = nil
+		if ctx.Err() == nil {
+			return d
+		}
+		w.giveBack(d)
+	}
+	for d := range w.queue {
+		if ctx.Err() == nil {
+			return d
+		}
+		w.giveBack(d)
+	}
+	return nil
+}
+
+// more waits for one more message; nil when the batch is not to wait any longer.
+func (w *crew) more(ctx context.Context, over <-chan time.Time) *delivery {
+	select {
+	case d := <-w.queue: // nil once it is closed
+		return d
+	default:
+	}
+	select {
+	case d := <-w.queue:
+		return d
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 // giveBack lets another host have a message that was not started.
 func (w *crew) giveBack(d *delivery) {
-	w.consumer.leases.release(d)
-	d.reply(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
+	d.settle(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
 }

@@ -2,11 +2,14 @@ package trigger
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,13 +20,24 @@ import (
 	"github.com/pelton-run/pelton/runtime"
 )
 
-// The stream of dead letters that is created when no other takes them.
+// The stream of dead letters that is created when no other takes them, and the
+// bucket of bodies that do not fit beside the headers.
 const (
 	DeadLetterStream   = "DLQ"
 	DeadLetterSubjects = "dlq.>"
+	BodiesBucket       = "PELTON_BODIES"
 	deadLetterMaxAge   = 30 * 24 * time.Hour
 	deadLetterWindow   = 24 * time.Hour // for duplicates: a give-up is tried again until it is stored
 	maxErrorHeader     = 2 << 10        // bytes of the error's text
+	checkedFor         = 10 * time.Second
+)
+
+// The headers of a dead letter that tell of its message; see message. Its own
+// headers of the server are kept under originalPrefix.
+const (
+	headerFunction = "Pelton-Function"
+	headerBody     = "Pelton-Body" // the name of the body in the bucket of bodies
+	originalPrefix = "Pelton-Original-"
 )
 
 // DeadLetters stores what a function gave up on. It is safe for concurrent use.
@@ -33,42 +47,58 @@ type DeadLetters struct {
 	Function string
 	Host     string
 	Region   string
+
+	mu      sync.Mutex
+	subject string    // that was last seen to be taken by a stream
+	checked time.Time // when
 }
 
-// store keeps a full copy of the message with the reason. It returns once a
-// stream has acknowledged it.
-func (l *DeadLetters) store(ctx context.Context, m *host.Message, v runtime.Verdict) error {
+// make makes the dead letter of a message, nil when none is wanted. Its stream is
+// there when it returns, and so is the body if it does not fit into the letter.
+func (l *DeadLetters) make(ctx context.Context, m *host.Message, v runtime.Verdict, replicas int) (*host.Outgoing, error) {
 	if !l.Config.On() {
-		return nil
+		return nil, nil
 	}
 	if strings.HasPrefix(m.Subject, "dlq.") {
-		return fmt.Errorf("store dead letter: %s is a dead letter itself, and those do not loop", m.Subject)
+		return nil, fmt.Errorf("give up on message %d of stream %s: %w", m.StreamSeq, m.Stream, runtime.ErrLoop)
 	}
-	msg := l.message(m, v)
-	id := "dlq/" + l.Function + "/" + m.Identity()
-	_, err := l.JS.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if err := l.createStream(ctx); err != nil {
-			return err
+	letter := &host.Outgoing{
+		Subject: manifests.Expand(l.Config.Subject, map[string]string{"subject": m.Subject, "function": l.Function}),
+		Headers: l.headers(m, v), Data: m.Data,
+		MsgID: "dlq/" + l.Function + "/" + m.Consumer + "/" + m.Identity(),
+	}
+	if err := l.ensureStream(ctx, letter.Subject, replicas); err != nil {
+		return nil, err
+	}
+	if max := l.JS.Conn().MaxPayload(); max > 0 && int64(size(letter)) > max {
+		if err := l.storeBody(ctx, letter, m, replicas); err != nil {
+			return nil, err
 		}
-		_, err = l.JS.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
 	}
-	if err != nil {
-		return fmt.Errorf("store dead letter on %s: %w", msg.Subject, err)
-	}
-	return nil
+	return letter, nil
 }
 
-// message copies the message, headers and all, and adds ours.
-func (l *DeadLetters) message(m *host.Message, v runtime.Verdict) *nats.Msg {
-	subject := manifests.Expand(l.Config.Subject, map[string]string{"subject": m.Subject, "function": l.Function})
-	h := nats.Header(maps.Clone(m.Headers))
-	if h == nil {
-		h = nats.Header{}
+// size is what a message takes of the server's max_payload, with the headers that
+// the client adds.
+func size(m *host.Outgoing) int {
+	n := len("NATS/1.0\r\n\r\n") + len(nats.MsgIdHdr) + len(m.MsgID) + len(": \r\n") + len(m.Data)
+	for name, values := range m.Headers {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
 	}
-	for name := range h {
+	return n
+}
+
+// headers are the message's own, and ours.
+func (l *DeadLetters) headers(m *host.Message, v runtime.Verdict) map[string][]string {
+	h := maps.Clone(m.Headers)
+	if h == nil {
+		h = map[string][]string{}
+	}
+	for name := range m.Headers {
 		if strings.HasPrefix(strings.ToLower(name), "nats-") { // they would act on the copy
-			h["Pelton-Original-"+name] = h[name]
+			h[originalPrefix+name] = h[name]
 			delete(h, name)
 		}
 	}
@@ -81,10 +111,12 @@ func (l *DeadLetters) message(m *host.Message, v runtime.Verdict) *nats.Msg {
 	set("Subject", m.Subject)
 	set("Consumer", m.Consumer)
 	set("Deliveries", strconv.FormatUint(m.NumDelivered, 10))
+	set("Attempts", strconv.Itoa(v.Record.Attempts))
 	set("Reason", v.Reason)
 	set("Error", headerText(v.Error))
-	set("Last-Failure", time.Now().UTC().Format(time.RFC3339Nano))
-	return &nats.Msg{Subject: subject, Header: h, Data: m.Data}
+	set("First-Failure", v.Record.First.UTC().Format(time.RFC3339Nano))
+	set("Last-Failure", v.Record.Last.UTC().Format(time.RFC3339Nano))
+	return h
 }
 
 // headerText makes one short line of an error.
@@ -98,14 +130,80 @@ func headerText(s string) string {
 	if len(s) > maxErrorHeader {
 		s = strings.ToValidUTF8(s[:maxErrorHeader], "")
 	}
-	return s
+	return strings.TrimSpace(s)
 }
 
-func (l *DeadLetters) createStream(ctx context.Context) error {
+// storeBody puts the body into a bucket, under a name that says what it is, and
+// leaves the name in the letter.
+func (l *DeadLetters) storeBody(ctx context.Context, letter *host.Outgoing, m *host.Message, replicas int) error {
+	bucket, err := l.JS.ObjectStore(ctx, BodiesBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		bucket, err = l.JS.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: BodiesBucket, Description: "Bodies of dead letters that are too large beside their headers.",
+			TTL: deadLetterMaxAge + deadLetterWindow, Replicas: max(1, replicas),
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another host was first
+			bucket, err = l.JS.ObjectStore(ctx, BodiesBucket)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open bucket %s: %w", BodiesBucket, err)
+	}
+	sum := sha256.Sum256(m.Data)
+	name := "sha256/" + hex.EncodeToString(sum[:])
+	if _, err := bucket.PutBytes(ctx, name, m.Data); err != nil {
+		return fmt.Errorf("store the body of a dead letter: %w", err)
+	}
+	letter.Headers[headerBody], letter.Data = []string{name}, nil
+	return nil
+}
+
+// store publishes a dead letter. It returns once a stream has acknowledged it.
+func (l *DeadLetters) store(ctx context.Context, letter *host.Outgoing) error {
+	msg := &nats.Msg{Subject: letter.Subject, Header: nats.Header(maps.Clone(letter.Headers)), Data: letter.Data}
+	if _, err := l.JS.PublishMsg(ctx, msg, jetstream.WithMsgID(letter.MsgID)); err != nil {
+		l.forget()
+		return fmt.Errorf("store dead letter on %s: %w", letter.Subject, err)
+	}
+	return nil
+}
+
+func (l *DeadLetters) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checked = time.Time{}
+}
+
+// ensureStream makes sure that a stream takes a dead letter, and creates ours for
+// what begins with dlq.
+func (l *DeadLetters) ensureStream(ctx context.Context, subject string, replicas int) error {
+	l.mu.Lock()
+	fresh := time.Since(l.checked) < checkedFor && l.subject == subject
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	_, err := l.JS.StreamNameBySubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if !strings.HasPrefix(subject, "dlq.") {
+			return fmt.Errorf("store dead letter: no stream takes subject %q; create one, or leave dead_letter.subject out", subject)
+		}
+		err = l.createStream(ctx, replicas)
+	}
+	if err != nil {
+		return fmt.Errorf("store dead letter on %s: %w", subject, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subject, l.checked = subject, time.Now()
+	return nil
+}
+
+func (l *DeadLetters) createStream(ctx context.Context, replicas int) error {
 	_, err := l.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name: DeadLetterStream, Subjects: []string{DeadLetterSubjects},
 		Description: "Messages that functions gave up on; pelton dlq reads them.",
-		MaxAge:      deadLetterMaxAge, Duplicates: deadLetterWindow, AllowDirect: true,
+		MaxAge:      deadLetterMaxAge, Duplicates: deadLetterWindow, AllowDirect: true, Replicas: max(1, replicas),
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("create stream %s: %w", DeadLetterStream, err)

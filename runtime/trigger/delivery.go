@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,11 +14,15 @@ import (
 	"github.com/pelton-run/pelton/runtime"
 )
 
+// errLeaseLost says that another host may have the message by now.
+var errLeaseLost = errors.New("the lease was lost: the host could not extend it for longer than ack_wait")
+
 // delivery is one attempt at one message of a stream.
 type delivery struct {
 	consumer *Consumer
 	msg      *nats.Msg
 	message  host.Message
+	record   *runtime.Record // once it was asked for; by one goroutine at a time
 
 	next, prev *delivery // in the lease set; guarded by its lock
 	extended   time.Time
@@ -69,29 +74,64 @@ func readAckSubject(s string, m *host.Message) bool {
 // Message implements runtime.Delivery.
 func (d *delivery) Message() *host.Message { return &d.message }
 
-// Attempt implements runtime.Delivery. Deliveries stand for attempts: a host
-// that died with the message counts as one.
-func (d *delivery) Attempt() int { return int(d.message.NumDelivered) }
+// Record implements runtime.Delivery.
+func (d *delivery) Record(ctx context.Context) (runtime.Record, error) {
+	if d.record != nil {
+		return *d.record, nil
+	}
+	r, err := d.consumer.config.Attempts.get(ctx, d.consumer.config.Function, &d.message)
+	if err == nil && (d.message.NumDelivered > 1 || r != (runtime.Record{})) {
+		d.record = &r
+	}
+	return r, err
+}
+
+// company is how many messages may share an invocation with this one, of most.
+func (d *delivery) company(ctx context.Context, most int) int {
+	if most == 1 {
+		return 1
+	}
+	r, err := d.Record(ctx)
+	if err == nil && r.Suspect() {
+		return 1
+	}
+	return max(1, most>>min(max(int(d.message.NumDelivered)-1, r.Starts), 16))
+}
 
 // reply tells the stream of the delivery, by the words of its protocol.
 func (d *delivery) reply(words string) error {
 	return d.consumer.config.JS.Conn().Publish(d.msg.Reply, []byte(words))
 }
 
+func (d *delivery) connected() bool { return d.consumer.config.JS.Conn().IsConnected() }
+
+// settle ends the delivery, unless its lease was lost: then what is said of it
+// would be taken for the word about the delivery that another host has.
+func (d *delivery) settle(words string) error {
+	if !d.consumer.leases.release(d) {
+		return errLeaseLost
+	}
+	return d.reply(words)
+}
+
 // Ack implements runtime.Delivery.
 func (d *delivery) Ack(context.Context, *host.Response) error {
-	d.consumer.leases.release(d)
-	if err := d.reply("+ACK"); err != nil {
+	if err := d.settle("+ACK"); err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
+	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }
 
 // Retry implements runtime.Delivery. The delay is always said: a plain nak
 // comes back at once and ignores every schedule.
-func (d *delivery) Retry(_ context.Context, delay time.Duration, _ string) error {
-	d.consumer.leases.release(d)
-	if err := d.reply(nakAfter(delay)); err != nil {
+func (d *delivery) Retry(ctx context.Context, v runtime.Verdict) error {
+	var err error
+	if v.Charged {
+		key := recordKey(d.consumer.config.Function, &d.message)
+		err = d.consumer.config.Attempts.put(ctx, key, v.Record, d.consumer.replicas)
+	}
+	if err := errors.Join(err, d.settle(nakAfter(v.Delay))); err != nil {
 		return fmt.Errorf("nak: %w", err)
 	}
 	return nil
@@ -102,15 +142,25 @@ func nakAfter(delay time.Duration) string {
 	return `-NAK {"delay": ` + strconv.FormatInt(int64(max(delay, time.Millisecond)), 10) + `}`
 }
 
+// DeadLetter implements runtime.Delivery.
+func (d *delivery) DeadLetter(ctx context.Context, v runtime.Verdict) (*host.Outgoing, error) {
+	return d.consumer.config.DeadLetters.make(ctx, &d.message, v, d.consumer.replicas)
+}
+
 // GiveUp implements runtime.Delivery: the dead letter is stored and
 // acknowledged before the message is ended.
-func (d *delivery) GiveUp(ctx context.Context, v runtime.Verdict) error {
-	if err := d.consumer.config.DeadLetters.store(ctx, &d.message, v); err != nil {
-		return err
+func (d *delivery) GiveUp(ctx context.Context, v runtime.Verdict, letter *host.Outgoing) error {
+	if d.consumer.leases.lost(d) {
+		return fmt.Errorf("term: %w", errLeaseLost)
 	}
-	d.consumer.leases.release(d)
-	if err := d.reply("+TERM " + v.Reason); err != nil {
+	if letter != nil {
+		if err := d.consumer.config.DeadLetters.store(ctx, letter); err != nil {
+			return err
+		}
+	}
+	if err := d.settle("+TERM " + v.Reason); err != nil {
 		return fmt.Errorf("term: %w", err)
 	}
+	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }

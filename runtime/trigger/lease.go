@@ -63,18 +63,18 @@ func (l *Leases) remove(s *leaseSet) {
 // looks only at those that are due.
 type leaseSet struct {
 	every time.Duration // a third of ack_wait
+	ends  time.Duration // after the last extension: ack_wait
 
 	room chan struct{} // told when a delivery is released
 
 	mu       sync.Mutex
-	now      time.Time // of the last tick: near enough, and free
 	held     int
 	released uint64
 	head     delivery // of a ring; holds no message
 }
 
 func newLeaseSet(ackWait time.Duration) *leaseSet {
-	s := &leaseSet{every: ackWait / 3, room: make(chan struct{}, 1), now: time.Now()}
+	s := &leaseSet{every: ackWait / 3, ends: ackWait, room: make(chan struct{}, 1)}
 	s.head.next, s.head.prev = &s.head, &s.head
 	return s
 }
@@ -82,7 +82,7 @@ func newLeaseSet(ackWait time.Duration) *leaseSet {
 func (s *leaseSet) hold(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.extended = s.now
+	d.extended = time.Now()
 	s.held++
 	s.append(d)
 }
@@ -99,11 +99,12 @@ func (s *leaseSet) append(d *delivery) {
 	last.next, d.prev, d.next, s.head.prev = d, last, &s.head, d
 }
 
-func (s *leaseSet) release(d *delivery) {
+// release lets a delivery go, and reports whether its lease was still held.
+func (s *leaseSet) release(d *delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.next == nil {
-		return // it was released before
+		return false // it was released before
 	}
 	s.held--
 	s.released++
@@ -112,6 +113,15 @@ func (s *leaseSet) release(d *delivery) {
 	case s.room <- struct{}{}:
 	default: // it has been told and has not looked yet
 	}
+	return time.Since(d.extended) < s.ends
+}
+
+// lost reports whether a delivery's lease is no longer held: the host was frozen,
+// or cut off, for too long. Another one may have the message.
+func (s *leaseSet) lost(d *delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.next == nil || time.Since(d.extended) >= s.ends
 }
 
 func (s *leaseSet) unlink(d *delivery) {
@@ -119,16 +129,25 @@ func (s *leaseSet) unlink(d *delivery) {
 	d.next, d.prev = nil, nil
 }
 
-// extend tells the server of the deliveries that are due. A message that could
-// not be sent is sent again at the next third.
+// extend tells the server of the deliveries that are due. One whose lease is lost
+// is left alone, and what cannot be sent is tried again at the next tick: what the
+// connection buffers may reach the server too late.
 func (s *leaseSet) extend(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now = now
-	for d := s.head.next; d != &s.head && now.Sub(d.extended) >= s.every; d = s.head.next {
-		d.reply("+WPI") // the connection buffers it while it reconnects
-		d.extended = now
-		s.unlink(d)
-		s.append(d)
+	for d := s.head.next; d != &s.head; {
+		next, age := d.next, now.Sub(d.extended)
+		if age < s.every {
+			return // and so are all behind it
+		}
+		if age < s.ends {
+			if !d.connected() || d.reply("+WPI") != nil {
+				return
+			}
+			d.extended = now
+			s.unlink(d)
+			s.append(d)
+		}
+		d = next
 	}
 }

@@ -42,6 +42,9 @@ type puller struct {
 	quick     uint64        // messages taken, for between
 	alive     bool          // whether anything came since the last look
 	heard     time.Time     // when that was so last
+
+	verify     func() error // looks after a reconnect whether the stream is the same
+	unverified bool
 }
 
 // pullRequest is the body of a pull request.
@@ -239,8 +242,15 @@ func (p *puller) listen() error {
 		return nil
 	}
 	if n := p.nc.Stats().Reconnects; n != p.reconnect {
-		p.reconnect, p.heard = n, time.Now()
+		p.reconnect, p.heard, p.unverified = n, time.Now(), true
 		return p.resubscribe()
+	}
+	if p.unverified {
+		err := p.verify()
+		if errors.As(err, &permanent{}) {
+			return err
+		}
+		p.unverified = err != nil // otherwise it is asked again
 	}
 	for len(p.open) > 0 && time.Now().After(p.open[0].until) {
 		p.fulfil(p.open[0].left) // dropped on the way, by a full queue say

@@ -23,6 +23,7 @@ const maxQueued = 4
 type Endpoint struct {
 	trigger    manifests.Trigger
 	dispatcher Dispatcher
+	quiet      *Quiet
 	slots      chan struct{} // one for each handler that runs
 	places     chan struct{} // one for each request, running or waiting
 	board      board
@@ -33,8 +34,8 @@ type Endpoint struct {
 }
 
 // NewEndpoint makes an endpoint. Run must be running for it to answer.
-func NewEndpoint(t manifests.Trigger, concurrency int, d Dispatcher) *Endpoint {
-	e := &Endpoint{trigger: t, dispatcher: d, slots: make(chan struct{}, concurrency), places: make(chan struct{}, concurrency*maxQueued)}
+func NewEndpoint(t manifests.Trigger, concurrency int, d Dispatcher, quiet *Quiet) *Endpoint {
+	e := &Endpoint{trigger: t, dispatcher: d, quiet: quiet, slots: make(chan struct{}, concurrency), places: make(chan struct{}, concurrency*maxQueued)}
 	e.board.state = State{Name: t.Name, Kind: "request", Subject: t.Request, State: StateStarting}
 	return e
 }
@@ -86,6 +87,8 @@ func (e *Endpoint) Handle(req micro.Request) {
 		defer func() { <-e.places }()
 		e.slots <- struct{}{}
 		defer func() { <-e.slots }()
+		e.quiet.enter(false)
+		defer e.quiet.leave(false)
 		e.dispatcher.Dispatch(hard, []runtime.Delivery{newRequest(e.trigger.Name, req)})
 	}()
 }
@@ -109,8 +112,8 @@ func newRequest(trigger string, req micro.Request) *request {
 // Message implements runtime.Delivery.
 func (r *request) Message() *host.Message { return r.message }
 
-// Attempt implements runtime.Delivery.
-func (r *request) Attempt() int { return 1 }
+// Record implements runtime.Delivery: nothing is known of a request's past.
+func (r *request) Record(context.Context) (runtime.Record, error) { return runtime.Record{}, nil }
 
 // Ack implements runtime.Delivery: it sends the answer.
 func (r *request) Ack(_ context.Context, response *host.Response) error {
@@ -124,8 +127,8 @@ func (r *request) Ack(_ context.Context, response *host.Response) error {
 }
 
 // Retry implements runtime.Delivery: the asker is told that it failed.
-func (r *request) Retry(_ context.Context, _ time.Duration, err string) error {
-	return r.fail("500", err, nil)
+func (r *request) Retry(_ context.Context, v runtime.Verdict) error {
+	return r.fail("500", v.Error, nil)
 }
 
 // fail answers with an error, in the headers of micro's. Not by its Error: that
@@ -138,9 +141,14 @@ func (r *request) fail(code, text string, data []byte) error {
 	}))
 }
 
+// DeadLetter implements runtime.Delivery: requests have none.
+func (r *request) DeadLetter(context.Context, runtime.Verdict) (*host.Outgoing, error) {
+	return nil, nil
+}
+
 // GiveUp implements runtime.Delivery: the asker is told that it asked wrongly,
-// or that it failed. Requests have no dead letters.
-func (r *request) GiveUp(_ context.Context, v runtime.Verdict) error {
+// or that it failed.
+func (r *request) GiveUp(_ context.Context, v runtime.Verdict, _ *host.Outgoing) error {
 	if v.Reason == runtime.ReasonTerm {
 		return r.fail("400", v.Error, nil)
 	}

@@ -154,14 +154,16 @@ func (f *function) makeTriggers(h *Host) {
 	letters := &trigger.DeadLetters{JS: h.js, Config: m.DeadLetter, Function: m.Name, Host: h.config.Name, Region: h.config.Region}
 	for _, t := range m.Triggers {
 		if t.Kind() == "request" {
-			e := trigger.NewEndpoint(t, atOnce, f.status.Running)
+			e := trigger.NewEndpoint(t, atOnce, f.status.Running, &h.quiet)
 			f.endpoints = append(f.endpoints, e)
 			f.status.Triggers = append(f.status.Triggers, e)
 			continue
 		}
 		config := trigger.ConsumerConfig{
 			JS: h.js, Function: m.Name, Trigger: t, Concurrency: atOnce, Dispatcher: f.status.Running,
-			DeadLetters: letters, Leases: h.leases, Log: h.config.Log.With().Str("function", m.Name).Logger(),
+			DeadLetters: letters, Attempts: h.attempts, Leases: h.leases, Quiet: &h.quiet,
+			Marks: filepath.Join(h.config.Data, "marks", m.Name, t.DurableName),
+			Log:   h.config.Log.With().Str("function", m.Name).Logger(),
 		}
 		if t.Kind() == "schedule" {
 			config.Trigger, config.Prepare = trigger.ScheduleTrigger(t), trigger.PrepareSchedule(h.js, t)
@@ -174,6 +176,9 @@ func (f *function) makeTriggers(h *Host) {
 
 // start runs the function's triggers until the host stops.
 func (f *function) start(h *Host) {
+	if f.status.Running != nil {
+		h.background.Go(func() { f.status.Running.Run(h.hard) })
+	}
 	for _, c := range f.consumers {
 		h.running.Go(func() { c.Run(h.soft, h.hard) })
 	}

@@ -27,6 +27,7 @@ type resources struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	gate   *image.Gate
+	sender *publish.Sender
 
 	mu        sync.Mutex
 	databases map[string]*sqlite.Database
@@ -36,7 +37,7 @@ type resources struct {
 // bind makes the grants of a manifest out of this host's files, buckets and
 // connections. dir is the manifest's folder.
 func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string) (*host.Grants, error) {
-	g := &host.Grants{Databases: map[string]host.Database{}, Blobs: map[string]host.Blobs{}, KV: map[string]host.KV{}, Write: m.WriteDatabase()}
+	g := &host.Grants{Databases: map[string]host.Database{}, Blobs: map[string]host.Blobs{}, KV: map[string]host.KV{}, Write: m.WriteDatabase(), Sender: r.sender}
 	for name, grant := range m.Grants.SQLite {
 		db, err := r.database(ctx, name)
 		if err != nil {
@@ -89,6 +90,9 @@ func (r *resources) database(ctx context.Context, name string) (*sqlite.Database
 	db, err := sqlite.Open(ctx, name, filepath.Join(r.config.Data, "sqlite", name+".db"))
 	if err != nil {
 		return nil, err
+	}
+	if _, err := db.Ready(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	r.databases[name] = db
 	return db, nil

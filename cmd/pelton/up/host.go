@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pelton-run/pelton/host/image"
+	"github.com/pelton-run/pelton/host/publish"
 	"github.com/pelton-run/pelton/host/sqlite"
 	"github.com/pelton-run/pelton/manifests"
 	"github.com/pelton-run/pelton/runtime/broker"
@@ -35,6 +36,8 @@ type Host struct {
 	engine    *engine.Engine
 	resources *resources
 	leases    *trigger.Leases
+	attempts  *trigger.Attempts
+	quiet     trigger.Quiet
 	started   time.Time
 
 	functions []*function
@@ -130,10 +133,11 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	if !h.nc.IsConnected() {
 		log.Warn().Str("url", h.config.URL).Msg("not connected to nats yet; trying again until it is there")
 	}
-	if h.js, err = jetstream.New(h.nc); err != nil {
+	if h.js, err = jetstream.New(h.nc, jetstream.WithPublishAsyncTimeout(2*publish.AckTimeout)); err != nil {
 		return fmt.Errorf("set up jetstream: %w", err)
 	}
-	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
+	h.attempts = trigger.NewAttempts(h.js)
+	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, sender: publish.NewSender(h.js), gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
 	return nil
 }
 
