@@ -2,7 +2,7 @@
 
 GO        ?= go
 FUNCTIONS := thumbnail index counters purge sitemap search
-TESTERS   := conformance crash nowork compute
+TESTERS   := conformance crash nowork compute ledger
 GUEST     := GOOS=wasip1 GOARCH=wasm $(GO) -C functions build -buildmode=c-shared -ldflags='-s -w' -trimpath
 # The race detector needs a C compiler.
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1 | sed 's/..*/-race/')
@@ -30,8 +30,13 @@ functions: $(FUNCTIONS:%=bin/functions/%.wasm)
 testers: $(TESTERS:%=bin/testers/%.wasm)
 	@for t in $(TESTERS); do cp functions/$$t/$$t.yaml bin/testers/; done
 
-compiled: functions testers bin/pelton
+compiled: functions testers bin/pelton bin/testers/pelton
 	@bin/pelton check --cache $(CACHE) bin/functions bin/testers
+
+# A host that dies where a test says.
+.PHONY: bin/testers/pelton
+bin/testers/pelton:
+	CGO_ENABLED=0 $(GO) build -tags crashpoints -o bin/testers/pelton ./cmd/pelton
 
 bin/functions/%.wasm: always
 	@mkdir -p bin/functions

@@ -135,6 +135,7 @@ func (f *Function) invoke(ctx context.Context, a *attempt, batch []Delivery, com
 		}
 	}
 	f.judge(ctx, a, batch)
+	host.CrashPoint("judged", "")
 	if err = f.makeDurable(ctx, a, batch); errors.Is(err, host.Conflict) { // a constraint that is looked at last
 		call.CloseOpen()
 		return batch, err
@@ -151,9 +152,11 @@ func (f *Function) open(a *attempt, batch []Delivery) ([]Delivery, error) {
 	if errors.Is(err, host.ErrWentBack) {
 		f.troubles.set(paused, err.Error())
 	}
+	host.CrashPoint("inbox checked", "")
 	if known == nil || err != nil {
 		return batch, err
 	}
+	host.CrashPoint("known", "")
 	a.call.Drop(known)
 	fresh := batch[:0]
 	for i, d := range batch {
@@ -172,9 +175,15 @@ func (f *Function) run(ctx context.Context, a *attempt, batch []Delivery) error 
 		a.call.Deliveries()[0].Outcome = host.Outcome{Disposition: host.Term, Reason: r.condemnation().Error()}
 		return nil
 	}
+	if host.CrashPoints {
+		for _, d := range batch {
+			host.CrashPoint("handler", d.Message().Subject)
+		}
+	}
 	start := time.Now()
 	err := f.invoker.Invoke(a.call)
 	f.Stats.invoked(time.Since(start), a.call.Usage)
+	host.CrashPoint("handled", "")
 	if err == nil {
 		err = a.call.Finish()
 	}

@@ -60,7 +60,9 @@ func (o *outbox) send(ctx context.Context, page []host.Unsent) error {
 	for i := range page {
 		messages[i] = page[i].Message
 	}
+	host.CrashPoint("before send", "")
 	stored, err := o.sender.Send(ctx, messages)
+	host.CrashPoint("after send", "")
 	if stored > 0 {
 		o.sent = page[stored-1].ID
 		o.db.Sent(o.function, o.sent)
@@ -116,6 +118,7 @@ func (o *outbox) run(ctx context.Context) {
 // sweep sends if there is something to send, and forgets what is sent. Its
 // errors are in trouble, and it comes again.
 func (o *outbox) sweep(ctx context.Context, send bool) {
+	host.CrashPoint("sweep", "")
 	if send {
 		sending, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()

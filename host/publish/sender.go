@@ -51,6 +51,7 @@ func (s *Sender) group(ctx context.Context, messages []*host.Outgoing) (stored i
 			messages = messages[:i]
 			break
 		}
+		host.CrashPoint("between sends", m.Subject)
 	}
 	timer := time.NewTimer(AckTimeout)
 	defer timer.Stop()

@@ -213,6 +213,7 @@ func (t *tx) Seal(ctx context.Context, in host.Inbox, done []*host.Message, send
 		if err := t.mark(ctx, in, done); err != nil {
 			return err
 		}
+		host.CrashPoint("done marked", "")
 		if err := t.post(ctx, in.Function, send); err != nil {
 			return err
 		}

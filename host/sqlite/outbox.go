@@ -38,6 +38,7 @@ func (t *tx) forget(ctx context.Context) error {
 	sent := maps.Clone(t.d.sent)
 	t.d.mu.Unlock()
 	for function, upTo := range sent {
+		host.CrashPoint("before forget", "")
 		if err := t.exec(ctx, `DELETE FROM _pelton_outbox WHERE function = ? AND id <= ?`, function, upTo); err != nil {
 			return err
 		}

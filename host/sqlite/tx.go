@@ -113,6 +113,7 @@ func (t *tx) Commit(context.Context) error {
 	if t.lost {
 		return host.ErrTxLost
 	}
+	host.CrashPoint("before commit", "")
 	if err := t.w.control("COMMIT"); err != nil {
 		t.w.broken = true
 		refusal := sqlError(context.Background(), nil, err)
@@ -121,6 +122,7 @@ func (t *tx) Commit(context.Context) error {
 		}
 		return host.Errorf(host.Unavailable, "commit on database %s: %v", t.d.name, err)
 	}
+	host.CrashPoint("after commit", "")
 	for _, f := range t.onCommit {
 		f()
 	}

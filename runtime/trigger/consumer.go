@@ -209,12 +209,14 @@ func (c *Consumer) prepare(ctx context.Context, created time.Time) error {
 		return err
 	}
 	for _, s := range left {
+		host.CrashPoint("before suspect", "")
 		if err := c.suspect(ctx, created, s); err != nil {
 			return errors.Join(err, m.close())
 		}
 	}
 	if len(left) > 0 {
 		c.config.Log.Warn().Int("messages", len(left)).Msg("the host did not stop in order; what its handlers were at is watched")
+		host.CrashPoint("before marks cleared", "")
 		m.clear(created.UnixNano())
 	}
 	c.marks = m
@@ -290,6 +292,7 @@ func (c *Consumer) read(ctx context.Context, pull *puller, queue chan<- *deliver
 			return err
 		}
 		c.leases.hold(d)
+		host.CrashPoint("pulled", d.message.Subject)
 		queue <- d
 	}
 }

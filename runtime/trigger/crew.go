@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/runtime"
 )
 
@@ -74,6 +75,7 @@ func (w *crew) dispatch(ctx context.Context, batch []runtime.Delivery, number in
 	defer c.config.Quiet.leave(alone)
 	c.marks.begin(number, batch, alone)
 	defer c.marks.end(number)
+	host.CrashPoint("marked", batch[0].Message().Subject)
 	c.config.Dispatcher.Dispatch(ctx, batch)
 }
 
@@ -167,5 +169,6 @@ func (w *crew) more(ctx context.Context, over <-chan time.Time) *delivery {
 
 // giveBack lets another host have a message that was not started.
 func (w *crew) giveBack(d *delivery) {
+	host.CrashPoint("before give back", "")
 	d.settle(nakAfter(giveBack)) // if it is lost, the message comes after ack_wait
 }

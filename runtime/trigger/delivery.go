@@ -116,9 +116,11 @@ func (d *delivery) settle(words string) error {
 
 // Ack implements runtime.Delivery.
 func (d *delivery) Ack(context.Context, *host.Response) error {
+	host.CrashPoint("before ack", d.message.Subject)
 	if err := d.settle("+ACK"); err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
+	host.CrashPoint("after ack", d.message.Subject)
 	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }
@@ -129,8 +131,10 @@ func (d *delivery) Retry(ctx context.Context, v runtime.Verdict) error {
 	var err error
 	if v.Charged {
 		key := recordKey(d.consumer.config.Function, &d.message)
+		host.CrashPoint("before charge", d.message.Subject)
 		err = d.consumer.config.Attempts.put(ctx, key, v.Record, d.consumer.replicas)
 	}
+	host.CrashPoint("before nak", d.message.Subject)
 	if err := errors.Join(err, d.settle(nakAfter(v.Delay))); err != nil {
 		return fmt.Errorf("nak: %w", err)
 	}
@@ -154,13 +158,16 @@ func (d *delivery) GiveUp(ctx context.Context, v runtime.Verdict, letter *host.O
 		return fmt.Errorf("term: %w", errLeaseLost)
 	}
 	if letter != nil {
+		host.CrashPoint("before letter", d.message.Subject)
 		if err := d.consumer.config.DeadLetters.store(ctx, letter); err != nil {
 			return err
 		}
 	}
+	host.CrashPoint("before term", d.message.Subject)
 	if err := d.settle("+TERM " + v.Reason); err != nil {
 		return fmt.Errorf("term: %w", err)
 	}
+	host.CrashPoint("after term", d.message.Subject)
 	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ledger is a workload of numbered messages, and the checks of its books: the
+// function ledger inserts a row, adds to a total, publishes done.<n> and posts
+// /<n>, all for message n.
+type ledger struct {
+	t    *testing.T
+	dir  string // of the functions
+	data string // of the host
+	url  string // of the server
+	nc   *nats.Conn
+	js   jetstream.JetStream
+
+	good, bad, exits []int
+
+	slow atomic.Bool // the outside world
+
+	mu     sync.Mutex
+	posted map[int]int
+}
+
+// The functions: the ledger, and one that ends with its message, which has no
+// database.
+const (
+	ledgerManifest = `name: ledger
+triggers: [{stream: WORK, filter_subjects: [work.>], ack_wait: 3s, batch: {max: 20, wait: 20ms}}]
+retry: {max_deliver: 5, backoff: [100ms]}
+timeout: 10s
+config: {url: %q}
+grants:
+  sqlite: {ledger: {mode: write}}
+  publish: [done.*]
+  http: [{origin: %q, methods: [POST]}]
+`
+	exitsManifest = `name: exits
+triggers: [{stream: WORK, filter_subjects: [exit.>], ack_wait: 3s}]
+retry: {max_deliver: 1, backoff: [100ms]}
+`
+	ledgerStreams = `streams:
+  - {name: WORK, subjects: [work.>, exit.>], max_age: 1h, replicas: %d}
+  - {name: DONE, subjects: [done.*], max_age: 1h, duplicate_window: 10m, replicas: %d}
+`
+)
+
+// newLedger makes the folder of functions and the outside world.
+func newLedger(t *testing.T, replicas int) *ledger {
+	t.Helper()
+	l := &ledger{t: t, dir: t.TempDir(), data: t.TempDir(), posted: map[int]int{}}
+	outside := httptest.NewServer(http.HandlerFunc(l.post))
+	t.Cleanup(outside.Close)
+	for name, text := range map[string]string{
+		"ledger.yaml": fmt.Sprintf(ledgerManifest, outside.URL, outside.URL), "exits.yaml": exitsManifest,
+		"streams.yaml": fmt.Sprintf(ledgerStreams, replicas, replicas),
+	} {
+		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, module := range map[string]string{"ledger": "ledger", "exits": "crash"} {
+		path, err := filepath.Abs(filepath.Join(bin, "testers", module+".wasm"))
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(l.dir, name+".wasm"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// post is the outside world: every seventh number is refused the first time.
+func (l *ledger) post(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.Atoi(strings.Trim(r.URL.Path, "/"))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	if l.slow.Load() {
+		time.Sleep(50 * time.Millisecond) // its work
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.posted[n]++
+	if n%7 == 0 && l.posted[n] == 1 {
+		http.Error(w, "not yet", http.StatusServiceUnavailable)
+	}
+}
+
+// posts is how many numbers the outside world has seen.
+func (l *ledger) posts() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.posted)
+}
+
+// replace changes a file of the folder.
+func (l *ledger) replace(file, old, with string) {
+	l.t.Helper()
+	path := filepath.Join(l.dir, file)
+	b, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(b), old) {
+		err = fmt.Errorf("%s has no %q", file, old)
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(b), old, with, 1)), 0o644)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// killed moves a good message to the bad ones.
+func (l *ledger) killed(n int) {
+	l.good = slices.DeleteFunc(l.good, func(g int) bool { return g == n })
+	l.bad = append(l.bad, n)
+}
+
+// reason is why a dead letter was given up on.
+func (l *ledger) reason(subject string) string {
+	l.t.Helper()
+	s, err := l.js.Stream(l.t.Context(), "DLQ")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	m, err := s.GetLastMsgForSubject(l.t.Context(), subject)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return m.Header.Get("Pelton-Reason")
+}
+
+// connect connects the test to a server that may come and go.
+func (l *ledger) connect(server string) {
+	l.t.Helper()
+	var err error
+	l.url = server
+	if l.nc, err = nats.Connect(server, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err == nil {
+		l.js, err = jetstream.New(l.nc)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(l.nc.Close)
+}
+
+// publish publishes message n until the stream has it.
+func (l *ledger) publish(n int) {
+	l.t.Helper()
+	subject, body := fmt.Sprintf("work.%d", n), strconv.Itoa(n)
+	switch {
+	case n%20 == 19:
+		subject, body = fmt.Sprintf("exit.%d", n), "exit"
+		l.exits = append(l.exits, n)
+	case n%10 == 9:
+		body = "bad " + body
+		l.bad = append(l.bad, n)
+	default:
+		l.good = append(l.good, n)
+	}
+	publishUntil(l.t, l.js, subject, body)
+}
+
+// host is a host of the ledger, that dies where crash says.
+func (l *ledger) host(log *os.File, args ...string) *host {
+	exe, err := filepath.Abs(filepath.Join(bin, "testers", "pelton"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	args = append([]string{"up", "--dir", l.dir, "--data", l.data, "--cache", cache, "--log-level", "warn"}, args...)
+	return &host{t: l.t, exe: exe, log: log, args: args}
+}
+
+// settled waits until both functions have nothing left to do and the outbox is
+// empty.
+func (l *ledger) settled(limit time.Duration) {
+	l.t.Helper()
+	var left string
+	defer func() {
+		if left != "" {
+			l.t.Error(left)
+		}
+	}()
+	until(l.t, "nothing left to do", limit, func() bool {
+		for _, durable := range []string{"ledger", "exits"} {
+			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+			c, err := l.js.Consumer(ctx, "WORK", durable)
+			cancel()
+			if err != nil {
+				left = err.Error()
+				return false
+			}
+			if info := c.CachedInfo(); info.NumPending+uint64(info.NumAckPending) > 0 {
+				left = fmt.Sprintf("%s has %d pending and %d outstanding", durable, info.NumPending, info.NumAckPending)
+				return false
+			}
+		}
+		n := l.count("SELECT count(*) FROM _pelton_outbox")
+		left = fmt.Sprintf("%d rows in the outbox", n)
+		return n == 0
+	})
+	left = ""
+}
+
+// count reads one number of the database, as another program would; -1 when it
+// cannot.
+func (l *ledger) count(query string) (n int) {
+	db, err := sql.Open("sqlite", "file:"+url.PathEscape(filepath.Join(l.data, "sqlite", "ledger.db"))+"?mode=ro&_pragma=busy_timeout(1000)")
+	if err == nil {
+		defer db.Close()
+		err = db.QueryRow(query).Scan(&n)
+	}
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// check compares the books with what was published.
+func (l *ledger) check() {
+	l.t.Helper()
+	sum := 0
+	for _, n := range l.good {
+		sum += n
+		if got := l.count(fmt.Sprintf("SELECT count(*) FROM rows WHERE n = %d", n)); got != 1 {
+			l.t.Errorf("%d rows of message %d, want 1", got, n)
+		}
+		l.mu.Lock()
+		if l.posted[n] == 0 {
+			l.t.Errorf("message %d was not posted", n)
+		}
+		l.mu.Unlock()
+	}
+	if got := l.count("SELECT count(*) FROM rows"); got != len(l.good) {
+		l.t.Errorf("%d rows, want %d", got, len(l.good))
+	}
+	if got := l.count("SELECT v FROM total"); got != sum {
+		l.t.Errorf("total is %d, want %d", got, sum)
+	}
+	want := map[string]int{}
+	for _, n := range l.good {
+		want[fmt.Sprintf("done.%d", n)] = 1
+	}
+	l.compare("DONE", want)
+	want = map[string]int{}
+	for _, n := range l.bad {
+		want[fmt.Sprintf("dlq.work.%d", n)] = 1
+	}
+	for _, n := range l.exits {
+		want[fmt.Sprintf("dlq.exit.%d", n)] = 1
+	}
+	l.compare("DLQ", want)
+}
+
+// compare compares how many messages a stream has on each subject.
+func (l *ledger) compare(stream string, want map[string]int) {
+	l.t.Helper()
+	s, err := l.js.Stream(l.t.Context(), stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && len(want) == 0 {
+		return
+	}
+	if err != nil {
+		l.t.Errorf("stream %s: %v", stream, err)
+		return
+	}
+	info, err := s.Info(l.t.Context(), jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	got := info.State.Subjects
+	for subject, n := range want {
+		if got[subject] != uint64(n) {
+			l.t.Errorf("%d messages on %s, want %d", got[subject], subject, n)
+		}
+	}
+	for subject, n := range got {
+		if want[subject] == 0 {
+			l.t.Errorf("%d messages on %s, want none", n, subject)
+		}
+	}
+}
+
+// logFile is where hosts write to; its end is shown when the test fails.
+func logFile(t *testing.T) *os.File {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		log.Close()
+		if t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			t.Logf("the hosts' log ends with:\n%s", b[max(0, len(b)-4000):])
+		}
+	})
+	return log
+}
