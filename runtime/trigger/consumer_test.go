@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a server with one stream, and a function made of a Go handler.
 type rig struct {
 	t  *testing.T
+	s  *broker.Server
 	nc *nats.Conn
 	js jetstream.JetStream
 }
@@ -51,7 +52,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, nc: nc, js: js}
+	r := &rig{t: t, s: s, nc: nc, js: js}
 	r.stream(jetstream.StreamConfig{Name: "S", Subjects: []string{"a.>"}})
 	return r
 }
