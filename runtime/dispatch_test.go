@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,21 +257,23 @@ func (d fakeDB) Begin(context.Context) (host.Tx, error) { d.tx.note("begin"); re
 func (d fakeDB) Unsent(_ context.Context, _ string, above int64) ([]host.Unsent, error) {
 	return d.tx.posted[above:], nil
 }
-func (d fakeDB) Sent(string, int64) {}
+func (d fakeDB) Sent(string, int64)         {}
+func (d fakeDB) Tidy(context.Context) error { return nil }
 func (d fakeDB) Backlog(context.Context, string, int64) (int, error) {
 	return len(d.tx.posted), nil
 }
 
 // fakeSender records what is sent.
 type fakeSender struct {
-	log *[]string
-	err error
+	log    *[]string
+	err    error
+	mended atomic.Bool
 }
 
-func (f fakeSender) Send(_ context.Context, messages []*host.Outgoing) (int, error) {
+func (f *fakeSender) Send(_ context.Context, messages []*host.Outgoing) (int, error) {
 	for i, m := range messages {
 		*f.log = append(*f.log, "send "+m.Subject)
-		if f.err != nil {
+		if f.err != nil && !f.mended.Load() {
 			return i, f.err
 		}
 	}
@@ -322,7 +325,7 @@ func TestTransaction(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var log []string
 			tx := &fakeTx{log: &log, commit: tt.commit, known: tt.known}
-			grants := &host.Grants{Write: "d", Databases: map[string]host.Database{"d": fakeDB{tx: tx}}, Publish: &fakePublisher{log: &log}, Sender: fakeSender{&log, tt.send}}
+			grants := &host.Grants{Write: "d", Databases: map[string]host.Database{"d": fakeDB{tx: tx}}, Publish: &fakePublisher{log: &log}, Sender: &fakeSender{log: &log, err: tt.send}}
 			f := newFunction(t, grants, func(c *host.Call) error {
 				for i, disposition := range tt.outcomes {
 					id := host.BatchID + 1 + uint32(i)

@@ -42,6 +42,7 @@ func (w *connection) prepared(ctx context.Context, query string) (*sql.Stmt, err
 	if err := singleStatement(query); err != nil {
 		return nil, err
 	}
+	w.policy.drops = false
 	s, err := w.conn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err

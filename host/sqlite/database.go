@@ -97,7 +97,7 @@ func (c *connector) Driver() driver.Driver                        { return c.dri
 
 // openWriter opens the connection that writes.
 func (d *Database) openWriter(ctx context.Context) (*connection, error) {
-	p := &policy{}
+	p := &policy{writer: true}
 	db := sql.OpenDB(newConnector(d.path, p, url.Values{"_journal_mode": {"WAL"}}))
 	db.SetMaxOpenConns(1)
 	var conn *sql.Conn

@@ -12,6 +12,8 @@ import (
 type policy struct {
 	host   atomic.Bool            // whether the host is preparing
 	denied atomic.Pointer[string] // what was refused last, for the error's text
+	writer bool                   // whether the connection is the one that writes, which one goroutine uses at a time
+	drops  bool                   // whether the statement that it prepares drops something
 }
 
 // asHost runs fn with the host's rights. The connection has one user at a time.
@@ -35,11 +37,32 @@ func (p *policy) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ 
 	if p.host.Load() {
 		return sqlite.AuthorizerOK
 	}
-	if what := forbidden(action, arg1, arg2); what != "" {
+	what := forbidden(action, arg1, arg2)
+	if what == "" {
+		what = p.listing(action, arg1, arg2)
+	}
+	if what != "" {
 		p.denied.Store(&what)
 		return sqlite.AuthorizerDeny
 	}
 	return sqlite.AuthorizerOK
+}
+
+// listing names the lists of tables when a statement reads them: they have the
+// host's. What SQLite itself reads there to create or drop something is none of
+// the statement's business.
+func (p *policy) listing(action sqlite.AuthorizerActionCode, table, column string) string {
+	switch action {
+	case sqlite.AuthDropTable, sqlite.AuthDropIndex, sqlite.AuthDropView, sqlite.AuthDropTrigger, sqlite.AuthDropVTable:
+		p.drops = p.writer
+	case sqlite.AuthRead:
+		lower := strings.ToLower(table)
+		list := lower == "sqlite_master" || lower == "sqlite_schema" || lower == "sqlite_sequence"
+		if list && !p.drops && column != "ROWID" {
+			return table + ", which lists what is Pelton's own"
+		}
+	}
+	return ""
 }
 
 // forbidden names what a guest's statement wants and must not have.

@@ -243,18 +243,20 @@ func TestDeadLetter(t *testing.T) {
 	})
 }
 
-// Leases are extended: work may take longer than ack_wait, and is not delivered
-// again.
+// Leases are extended: with fifty messages in flight, others behind them, and work
+// that takes three times ack_wait, nothing is delivered again.
 func TestLease(t *testing.T) {
+	t.Parallel()
+	const messages = 60
 	r := newRig(t)
-	for i := range 3 {
+	for i := range messages {
 		r.publish("a.x", fmt.Sprint(i))
 	}
-	_, f, _ := r.run("name: f\nconcurrency: 2\ntriggers: [{stream: S, ack_wait: 3s}]\n", func(*host.Message) host.Outcome {
-		time.Sleep(4 * time.Second) // the work
+	_, f, _ := r.run("name: f\nconcurrency: 50\ntimeout: 60s\ntriggers: [{stream: S, ack_wait: 3s}]\n", func(*host.Message) host.Outcome {
+		time.Sleep(9 * time.Second) // the work
 		return host.Outcome{Disposition: host.Ack}
 	})
-	until(t, "all acked", 20*time.Second, func() bool { return f.Stats.Acked.Load() == 3 })
+	until(t, "all acked", 40*time.Second, func() bool { return f.Stats.Acked.Load() == messages })
 	if got := f.Stats.Redelivered.Load(); got != 0 {
 		t.Errorf("redelivered = %d, want 0", got)
 	}
