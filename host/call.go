@@ -49,7 +49,6 @@ type Delivery struct {
 // operations that it started run beside it.
 type Call struct {
 	Function string
-	Epoch    string // of a replay; "" for live traffic
 	// Company is how many deliveries may share an instance with this one, itself
 	// counted, after an instance went down under them; 0 is no bound.
 	Company int

@@ -52,10 +52,10 @@ type Tx interface {
 	Restore(ctx context.Context) error
 	// Known says which messages of a batch, all of one durable, are done already,
 	// nil for none of them.
-	Known(ctx context.Context, in Inbox, messages []*Message) ([]bool, error)
+	Known(ctx context.Context, function string, messages []*Message) ([]bool, error)
 	// Seal notes for the commit which messages are done, and what is to be sent
 	// after it.
-	Seal(ctx context.Context, in Inbox, done []*Message, send []*Outgoing) error
+	Seal(ctx context.Context, function string, done []*Message, send []*Outgoing) error
 	// Undo takes back everything, and goes on in a transaction that is new.
 	Undo(ctx context.Context) error
 	// Commit and Rollback end the transaction and give the writer back.

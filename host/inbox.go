@@ -2,25 +2,20 @@ package host
 
 import "time"
 
-// Inbox names whose messages a transaction takes note of: those of a function,
-// in an epoch of its replays ("" for live traffic).
-type Inbox struct {
+// Source is where the messages of an inbox come from: for one function, a durable
+// on a stream as it was created at some time, since another of the same name may
+// follow it, in an epoch of its replays.
+type Source struct {
 	Function string
 	Epoch    string
+	Durable  string
+	Stream   string
+	Created  int64 // UnixNano
 }
 
-// Source is where the messages of an inbox come from: a durable on a stream as
-// it was created at some time, since another of the same name may follow it.
-type Source struct {
-	Inbox
-	Durable string
-	Stream  string
-	Created int64 // UnixNano
-}
-
-// SourceOf returns the source of a message.
-func (in Inbox) SourceOf(m *Message) Source {
-	return Source{Inbox: in, Durable: m.Consumer, Stream: m.Stream, Created: m.StreamCreated.UnixNano()}
+// SourceOf returns the source of a message, for a function.
+func SourceOf(function string, m *Message) Source {
+	return Source{Function: function, Epoch: m.Epoch, Durable: m.Consumer, Stream: m.Stream, Created: m.StreamCreated.UnixNano()}
 }
 
 // Position is how far an inbox is with a source.

@@ -15,6 +15,7 @@ type Message struct {
 
 	Stream        string // "" for a request
 	StreamCreated time.Time
+	Epoch         string // of a replay; "" for live traffic
 	Consumer      string
 	StreamSeq     uint64
 	ConsumerSeq   uint64
@@ -23,8 +24,8 @@ type Message struct {
 	Timestamp     time.Time
 }
 
-// Identity names the message for ever: its stream, the stream's creation time
-// and its sequence there. Two streams of one name that followed each other
+// Identity names the message for ever: its stream, the stream's creation time,
+// its sequence there, and the epoch of a replay. Two streams of one name that followed each other
 // differ. Requests have no identity.
 func (m *Message) Identity() string {
 	if m.Stream == "" {
@@ -36,6 +37,10 @@ func (m *Message) Identity() string {
 	b = strconv.AppendInt(b, m.StreamCreated.UnixNano(), 36)
 	b = append(b, '/')
 	b = strconv.AppendUint(b, m.StreamSeq, 10)
+	if m.Epoch != "" {
+		b = append(b, '/')
+		b = append(b, m.Epoch...)
+	}
 	return string(b)
 }
 

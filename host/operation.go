@@ -293,7 +293,7 @@ func (c *Call) publishLater(d *Delivery, m *Outgoing) (*Ticket, error) {
 	return ticket, err
 }
 
-// msgID names a publish by what it says: function, message, epoch, subject,
+// msgID names a publish by what it says: function, message with its epoch, subject,
 // headers, body, and which of several identical ones it is. A retry that
 // publishes the same again is dropped by the stream, one that publishes
 // something else is not. With a key of the author's, the key alone counts.
@@ -307,7 +307,6 @@ func (c *Call) msgID(d *Delivery, m *Outgoing, key string) string {
 	}
 	part(c.Function)
 	part(c.identity(d))
-	part(c.Epoch)
 	part(key)
 	if key != "" {
 		return base64.RawURLEncoding.EncodeToString(h.Sum(nil))

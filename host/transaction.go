@@ -18,7 +18,7 @@ func (c *Call) Start() (known []bool, err error) {
 	for i := range c.deliveries {
 		messages[i] = c.deliveries[i].Message
 	}
-	return tx.Known(c.Context(), c.Inbox(), messages)
+	return tx.Known(c.Context(), c.Function, messages)
 }
 
 // Drop takes the deliveries that are known out of the call.
@@ -31,9 +31,6 @@ func (c *Call) Drop(known []bool) {
 	}
 	c.deliveries = kept
 }
-
-// Inbox is where the invocation's messages are noted.
-func (c *Call) Inbox() Inbox { return Inbox{Function: c.Function, Epoch: c.Epoch} }
 
 // Publishes appends what waits for the commit, in order: what was published for
 // the batch, and for each delivery that is acked.
@@ -67,7 +64,7 @@ func (c *Call) Commit(ctx context.Context, done []*Message, send []*Outgoing) er
 			return err
 		}
 	}
-	return seal(ctx, c.tx, c.Inbox(), done, send)
+	return seal(ctx, c.tx, c.Function, done, send)
 }
 
 // commitApart notes what became of messages whose transaction is gone.
@@ -79,11 +76,11 @@ func (c *Call) commitApart(ctx context.Context, done []*Message, send []*Outgoin
 	if err != nil {
 		return err
 	}
-	return seal(ctx, tx, c.Inbox(), done, send)
+	return seal(ctx, tx, c.Function, done, send)
 }
 
-func seal(ctx context.Context, tx Tx, in Inbox, done []*Message, send []*Outgoing) error {
-	if err := tx.Seal(ctx, in, done, send); err != nil {
+func seal(ctx context.Context, tx Tx, function string, done []*Message, send []*Outgoing) error {
+	if err := tx.Seal(ctx, function, done, send); err != nil {
 		tx.Rollback() // the first error tells more
 		return err
 	}

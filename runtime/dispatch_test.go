@@ -237,10 +237,10 @@ func (f *fakeTx) Restore(context.Context) error   { return f.note("restore") }
 func (f *fakeTx) Rollback() error                 { return f.note("rollback") }
 func (f *fakeTx) Undo(context.Context) error      { return f.note("undo") }
 func (f *fakeTx) Commit(context.Context) error    { f.note("commit"); return f.commit }
-func (f *fakeTx) Known(context.Context, host.Inbox, []*host.Message) ([]bool, error) {
+func (f *fakeTx) Known(context.Context, string, []*host.Message) ([]bool, error) {
 	return f.known, nil
 }
-func (f *fakeTx) Seal(_ context.Context, _ host.Inbox, done []*host.Message, send []*host.Outgoing) error {
+func (f *fakeTx) Seal(_ context.Context, _ string, done []*host.Message, send []*host.Outgoing) error {
 	for _, m := range send {
 		f.posted = append(f.posted, host.Unsent{ID: int64(len(f.posted) + 1), Message: m})
 	}

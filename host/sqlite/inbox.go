@@ -147,12 +147,12 @@ func (w *connection) find(ctx context.Context, s host.Source) (*source, error) {
 }
 
 // Known implements host.Tx.
-func (t *tx) Known(ctx context.Context, in host.Inbox, messages []*host.Message) (known []bool, err error) {
+func (t *tx) Known(ctx context.Context, function string, messages []*host.Message) (known []bool, err error) {
 	if len(messages) == 0 || messages[0].Stream == "" {
 		return nil, nil
 	}
 	err = t.w.policy.asHost(func() error {
-		s, err := t.d.source(ctx, t.w, in.SourceOf(messages[0]))
+		s, err := t.d.source(ctx, t.w, host.SourceOf(function, messages[0]))
 		if s == nil || err != nil {
 			return err
 		}
@@ -205,16 +205,16 @@ func (t *tx) done(ctx context.Context, s *source, messages []*host.Message) ([]b
 }
 
 // Seal implements host.Tx.
-func (t *tx) Seal(ctx context.Context, in host.Inbox, done []*host.Message, send []*host.Outgoing) error {
+func (t *tx) Seal(ctx context.Context, function string, done []*host.Message, send []*host.Outgoing) error {
 	if t.lost {
 		return host.ErrTxLost
 	}
 	err := t.w.policy.asHost(func() error {
-		if err := t.mark(ctx, in, done); err != nil {
+		if err := t.mark(ctx, function, done); err != nil {
 			return err
 		}
 		host.CrashPoint("done marked", "")
-		if err := t.post(ctx, in.Function, send); err != nil {
+		if err := t.post(ctx, function, send); err != nil {
 			return err
 		}
 		return t.forget(ctx)
@@ -226,11 +226,11 @@ func (t *tx) Seal(ctx context.Context, in host.Inbox, done []*host.Message, send
 }
 
 // mark writes down which messages are done.
-func (t *tx) mark(ctx context.Context, in host.Inbox, done []*host.Message) error {
+func (t *tx) mark(ctx context.Context, function string, done []*host.Message) error {
 	if len(done) == 0 || done[0].Stream == "" {
 		return nil
 	}
-	key := in.SourceOf(done[0])
+	key := host.SourceOf(function, done[0])
 	s, err := t.d.source(ctx, t.w, key)
 	if err != nil {
 		return err

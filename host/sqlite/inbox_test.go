@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	made  = time.Unix(1000, 5)
-	inbox = host.Inbox{Function: "f"}
+	made   = time.Unix(1000, 5)
+	origin = host.Source{Function: "f", Durable: "d", Stream: "S", Created: made.UnixNano()}
 )
 
 func message(sequence uint64) *host.Message {
@@ -46,17 +46,17 @@ func reopen(t *testing.T, path string) *Database {
 func seal(t *testing.T, d *Database, done []*host.Message, send ...*host.Outgoing) {
 	t.Helper()
 	tx := begin(t, d)
-	if err := errors.Join(tx.Seal(t.Context(), inbox, done, send), tx.Commit(t.Context())); err != nil {
+	if err := errors.Join(tx.Seal(t.Context(), "f", done, send), tx.Commit(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // known says which of some sequences are done.
-func known(t *testing.T, d *Database, in host.Inbox, all []*host.Message) []bool {
+func known(t *testing.T, d *Database, function string, all []*host.Message) []bool {
 	t.Helper()
 	tx := begin(t, d)
 	defer tx.Rollback()
-	got, err := tx.Known(t.Context(), in, all)
+	got, err := tx.Known(t.Context(), function, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,31 +77,29 @@ func TestInbox(t *testing.T) {
 	}
 	d = reopen(t, path)
 	defer d.Close()
-	if got, want := known(t, d, inbox, messages(2, 3, 4, 5, 6)), []bool{false, true, false, true, false}; !slices.Equal(got, want) {
+	if got, want := known(t, d, "f", messages(2, 3, 4, 5, 6)), []bool{false, true, false, true, false}; !slices.Equal(got, want) {
 		t.Errorf("known %v, want %v", got, want)
 	}
-	for what, in := range map[string]host.Inbox{"function": {Function: "g"}, "epoch": {Function: "f", Epoch: "e"}} {
-		if got := known(t, d, in, messages(3)); got[0] {
-			t.Errorf("another %s knows the message", what)
-		}
+	if known(t, d, "g", messages(3))[0] {
+		t.Error("another function knows the message")
 	}
 	for what, change := range map[string]func(m *host.Message){
-		"durable": func(m *host.Message) { m.Consumer = "e" }, "stream": func(m *host.Message) { m.Stream = "T" },
+		"epoch": func(m *host.Message) { m.Epoch = "e" }, "durable": func(m *host.Message) { m.Consumer = "e" }, "stream": func(m *host.Message) { m.Stream = "T" },
 		"creation": func(m *host.Message) { m.StreamCreated = made.Add(1) },
 	} {
 		m := message(3)
-		if change(m); known(t, d, inbox, []*host.Message{m})[0] {
+		if change(m); known(t, d, "f", []*host.Message{m})[0] {
 			t.Errorf("another %s is known", what)
 		}
 	}
 	tx := begin(t, d)
-	if err := errors.Join(tx.Seal(t.Context(), inbox, messages(9), nil), tx.Rollback()); err != nil {
+	if err := errors.Join(tx.Seal(t.Context(), "f", messages(9), nil), tx.Rollback()); err != nil {
 		t.Fatal(err)
 	}
-	if known(t, d, inbox, messages(9))[0] {
+	if known(t, d, "f", messages(9))[0] {
 		t.Error("a transaction that was undone is known")
 	}
-	p, err := d.Position(t.Context(), inbox.SourceOf(message(1)))
+	p, err := d.Position(t.Context(), origin)
 	if want := (host.Position{High: 5, HighAt: message(5).Timestamp}); err != nil || p.Floor != want.Floor || p.High != want.High || !p.HighAt.Equal(want.HighAt) {
 		t.Errorf("position %+v, %v; want %+v", p, err, want)
 	}
@@ -117,11 +115,11 @@ func TestWentBack(t *testing.T) {
 	late.Timestamp = message(3).Timestamp.Add(maxSkew + 1)
 	tx := begin(t, d)
 	defer tx.Rollback()
-	if _, err := tx.Known(t.Context(), inbox, []*host.Message{late}); !errors.Is(err, host.ErrWentBack) {
+	if _, err := tx.Known(t.Context(), "f", []*host.Message{late}); !errors.Is(err, host.ErrWentBack) {
 		t.Errorf("known: %v, want %v", err, host.ErrWentBack)
 	}
 	late.Timestamp = message(3).Timestamp.Add(maxSkew)
-	if got, err := tx.Known(t.Context(), inbox, []*host.Message{late}); err != nil || !got[0] {
+	if got, err := tx.Known(t.Context(), "f", []*host.Message{late}); err != nil || !got[0] {
 		t.Errorf("within the skew of clocks: %v, %v", got, err)
 	}
 }
@@ -147,7 +145,7 @@ func TestInboxLaws(t *testing.T) {
 				d = reopen(t, path)
 			case 1:
 				tx := begin(t, d)
-				if err := errors.Join(tx.Seal(t.Context(), inbox, messages(batch...), nil), tx.Rollback()); err != nil {
+				if err := errors.Join(tx.Seal(t.Context(), "f", messages(batch...), nil), tx.Rollback()); err != nil {
 					r.Fatal(err)
 				}
 			default:
@@ -159,13 +157,13 @@ func TestInboxLaws(t *testing.T) {
 				for done[floor+1] {
 					floor++
 				}
-				d.Raise(inbox.SourceOf(message(1)), floor)
+				d.Raise(origin, floor)
 			}
 			all := make([]uint64, 410)
 			for i := range all {
 				all[i] = uint64(i + 1)
 			}
-			for i, got := range known(t, d, inbox, messages(all...)) {
+			for i, got := range known(t, d, "f", messages(all...)) {
 				if got != done[all[i]] {
 					r.Fatalf("message %d: known %v, done %v", all[i], got, done[all[i]])
 				}
@@ -184,19 +182,18 @@ func TestFloor(t *testing.T) {
 		}
 		return n
 	}
-	source := inbox.SourceOf(message(1))
 	for n := uint64(1); n <= 3*raiseEvery; n++ {
 		seal(t, d, messages(n))
-		d.Raise(source, n+1000) // the stream acks more than this inbox has seen
+		d.Raise(origin, n+1000) // the stream acks more than this inbox has seen
 	}
 	if n := rows(); n > raiseEvery {
 		t.Errorf("%d rows after %d messages, want no more than %d", n, 3*raiseEvery, raiseEvery)
 	}
-	p, err := d.Position(t.Context(), source)
+	p, err := d.Position(t.Context(), origin)
 	if err != nil || p.Floor < raiseEvery || p.Floor > p.High {
 		t.Errorf("position %+v, %v", p, err)
 	}
-	if !known(t, d, inbox, messages(1))[0] || known(t, d, inbox, messages(3*raiseEvery+1))[0] {
+	if !known(t, d, "f", messages(1))[0] || known(t, d, "f", messages(3*raiseEvery+1))[0] {
 		t.Error("below the floor all is known, and above what is done nothing")
 	}
 }
@@ -210,7 +207,7 @@ func TestOutbox(t *testing.T) {
 	odd := map[string][]string{"X-Trace": {"a", "b: c", ""}, "x-trace": {"\xff\x00"}}
 	seal(t, d, nil, &host.Outgoing{Subject: "a", Headers: odd, Data: []byte{0, 1}, MsgID: "mine"}, &host.Outgoing{Subject: "b", Core: true})
 	tx := begin(t, d)
-	if err := errors.Join(tx.Seal(t.Context(), inbox, nil, []*host.Outgoing{{Subject: "undone"}}), tx.Undo(t.Context()), tx.Commit(t.Context())); err != nil {
+	if err := errors.Join(tx.Seal(t.Context(), "f", nil, []*host.Outgoing{{Subject: "undone"}}), tx.Undo(t.Context()), tx.Commit(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	d.Close()

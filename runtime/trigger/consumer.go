@@ -186,7 +186,7 @@ func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, err
 	}
 	info := stream.CachedInfo()
 	c.replicas = info.Config.Replicas
-	c.source = host.Inbox{Function: c.config.Function}.SourceOf(&host.Message{Consumer: t.DurableName, Stream: t.Stream, StreamCreated: info.Created})
+	c.source = host.SourceOf(c.config.Function, &host.Message{Consumer: t.DurableName, Stream: t.Stream, StreamCreated: info.Created})
 	if err := c.checkPast(ctx, stream); err != nil {
 		return nil, time.Time{}, err
 	}
