@@ -332,6 +332,8 @@ func (f *Function) takeLetter(ctx context.Context, a *attempt, d Delivery, v *Ve
 func (f *Function) letter(ctx context.Context, d Delivery, v *Verdict) (*host.Outgoing, error) {
 	letter, err := d.DeadLetter(ctx, *v)
 	switch {
+	case errors.Is(err, ErrAgain):
+		err = fmt.Errorf("%s (%w)", v.Error, err)
 	case errors.Is(err, ErrLoop):
 		f.troubles.set(paused, err.Error())
 	case err != nil:
@@ -358,6 +360,9 @@ func (f *Function) giveUp(ctx context.Context, d Delivery, v *Verdict) error {
 			return nil
 		}
 		f.troubles.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
+	}
+	if errors.Is(err, ErrAgain) {
+		err = nil
 	}
 	return errors.Join(err, d.Retry(ctx, Verdict{Action: Retry, Delay: f.policy.last(), Error: v.Error}))
 }

@@ -12,8 +12,13 @@ import (
 	"github.com/pelton-run/pelton/manifests"
 )
 
-// ErrLoop says that a message is a dead letter itself, and those do not loop.
-var ErrLoop = errors.New("dead letters of dead letters are not stored")
+// Why a message gets no dead letter, and so is not given up on.
+var (
+	// ErrLoop says that it is a dead letter itself, and those do not loop.
+	ErrLoop = errors.New("dead letters of dead letters are not stored")
+	// ErrAgain says that it has one already.
+	ErrAgain = errors.New("it has a dead letter already")
+)
 
 // Invoker runs a function's handler for one invocation. It returns an error
 // when the invocation was taken down before its handler returned; then nothing
@@ -34,7 +39,7 @@ type Delivery interface {
 	// record when an attempt is charged.
 	Retry(ctx context.Context, v Verdict) error
 	// DeadLetter makes the message's dead letter, and stores what it refers to; nil
-	// when the manifest wants none. ErrLoop refuses.
+	// when the manifest wants none. ErrLoop and ErrAgain refuse.
 	DeadLetter(ctx context.Context, v Verdict) (*host.Outgoing, error)
 	// GiveUp stores the dead letter, unless it is nil, and then ends the message.
 	GiveUp(ctx context.Context, v Verdict, letter *host.Outgoing) error

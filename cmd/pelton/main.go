@@ -76,18 +76,24 @@ every message, inside a WebAssembly sandbox.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see --help", err)}
 	})
-	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand())
-	for _, c := range root.Commands() {
+	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand(), dlqCommand())
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs has wrong arguments of every command be wrong usage.
+func wrapArgs(parent *cobra.Command) {
+	for _, c := range parent.Commands() {
+		wrapArgs(c)
 		args := c.Args
 		if args == nil {
 			args = cobra.NoArgs
 		}
 		c.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
-				return usageError{fmt.Errorf("%w; see pelton %s --help", err, cmd.Name())}
+				return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 			}
 			return nil
 		}
 	}
-	return root
 }

@@ -20,6 +20,7 @@ import (
 const (
 	functionSubjects = "pelton.fn."
 	readSubjects     = "pelton.ctl.read."
+	adminSubjects    = "pelton.ctl.admin."
 )
 
 // The states of a function, worst first.

@@ -25,9 +25,23 @@ type HostReport struct {
 	Functions []Figures `json:"functions"`
 }
 
-// RegisterHost makes the host's micro service with the endpoint that
-// [ListHosts] asks. report is called for every question.
-func RegisterHost(nc *nats.Conn, at Place, version string, report func() HostReport) (micro.Service, error) {
+// Redrive asks a host to hand a dead letter to a function.
+type Redrive struct {
+	Function string `json:"function"`
+	Stream   string `json:"stream"`   // of dead letters
+	Sequence uint64 `json:"sequence"` // there
+	Again    bool   `json:"again,omitempty"`
+}
+
+// Controls is what a host does when it is asked to.
+type Controls struct {
+	Report  func() HostReport
+	Redrive func(Redrive) error // may take as long as a handler
+}
+
+// RegisterHost makes the host's micro service with the endpoints that [ListHosts]
+// and [AskRedrive] ask.
+func RegisterHost(nc *nats.Conn, at Place, version string, c Controls) (micro.Service, error) {
 	svc, err := micro.AddService(nc, micro.Config{
 		Name: serviceName, Version: version, Description: "A host of Pelton functions.",
 		Metadata: map[string]string{"host": at.Host, "region": at.Region, "pelton": "host"},
@@ -35,13 +49,56 @@ func RegisterHost(nc *nats.Conn, at Place, version string, report func() HostRep
 	if err != nil {
 		return nil, fmt.Errorf("register micro service %s: %w", serviceName, err)
 	}
-	err = svc.AddEndpoint("list", micro.HandlerFunc(func(r micro.Request) { respond(r, report()) }),
+	err = svc.AddEndpoint("list", micro.HandlerFunc(func(r micro.Request) { respond(r, c.Report()) }),
 		micro.WithEndpointSubject(readSubjects+at.Host+".list"), micro.WithEndpointQueueGroupDisabled())
+	if err == nil {
+		err = svc.AddEndpoint("redrive", micro.HandlerFunc(func(r micro.Request) { go redrive(r, c.Redrive) }),
+			micro.WithEndpointSubject(adminSubjects+at.Host+".redrive"), micro.WithEndpointQueueGroupDisabled())
+	}
 	if err != nil {
 		svc.Stop()
-		return nil, fmt.Errorf("register endpoint list: %w", err)
+		return nil, fmt.Errorf("register endpoints of the host: %w", err)
 	}
 	return svc, nil
+}
+
+// answer is what a control endpoint says: an error, or nothing.
+type answer struct {
+	Error string `json:"error,omitempty"`
+}
+
+func redrive(r micro.Request, do func(Redrive) error) {
+	var ask Redrive
+	err := json.Unmarshal(r.Data(), &ask)
+	if err == nil {
+		err = do(ask)
+	}
+	var a answer
+	if err != nil {
+		a.Error = err.Error()
+	}
+	respond(r, a)
+}
+
+// AskRedrive has a host hand a dead letter to a function, and waits for what
+// becomes of it.
+func AskRedrive(ctx context.Context, nc *nats.Conn, host string, ask Redrive) error {
+	b, err := json.Marshal(ask)
+	if err != nil {
+		return fmt.Errorf("encode the question: %w", err)
+	}
+	msg, err := nc.RequestWithContext(ctx, adminSubjects+host+".redrive", b)
+	if err != nil {
+		return fmt.Errorf("ask host %s: %w", host, err)
+	}
+	var a answer
+	if err := json.Unmarshal(msg.Data, &a); err != nil {
+		return fmt.Errorf("read the answer of host %s: %w", host, err)
+	}
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return nil
 }
 
 // ListHosts asks every host for its report. It finds the hosts by a micro PING

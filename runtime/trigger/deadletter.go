@@ -149,13 +149,18 @@ func (l *DeadLetters) storeBody(ctx context.Context, letter *host.Outgoing, m *h
 	if err != nil {
 		return fmt.Errorf("open bucket %s: %w", BodiesBucket, err)
 	}
-	sum := sha256.Sum256(m.Data)
-	name := "sha256/" + hex.EncodeToString(sum[:])
+	name := bodyName(m.Data)
 	if _, err := bucket.PutBytes(ctx, name, m.Data); err != nil {
 		return fmt.Errorf("store the body of a dead letter: %w", err)
 	}
 	letter.Headers[headerBody], letter.Data = []string{name}, nil
 	return nil
+}
+
+// bodyName is where a body lies in the bucket of bodies.
+func bodyName(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256/" + hex.EncodeToString(sum[:])
 }
 
 // store publishes a dead letter. It returns once a stream has acknowledged it.

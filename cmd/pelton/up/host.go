@@ -169,7 +169,7 @@ func (h *Host) ensureStreams(streams []manifests.Stream) {
 
 // register makes the micro services: the host's and one for each function.
 func (h *Host) register() error {
-	svc, err := status.RegisterHost(h.nc, h.place(), Version, h.Report)
+	svc, err := status.RegisterHost(h.nc, h.place(), Version, status.Controls{Report: h.Report, Redrive: h.redrive})
 	if err != nil {
 		return err
 	}
@@ -216,6 +216,26 @@ func (h *Host) Report() status.HostReport {
 	}
 	sort.Slice(r.Functions, func(i, j int) bool { return r.Functions[i].Function < r.Functions[j].Function })
 	return r
+}
+
+// redrive hands a dead letter to one of the host's functions.
+func (h *Host) redrive(ask status.Redrive) error {
+	for _, f := range h.functions {
+		if f.status.Name != ask.Function || f.status.Running == nil {
+			continue
+		}
+		if h.soft.Err() != nil {
+			return errors.New("the host is stopping")
+		}
+		h.running.Add(1)
+		defer h.running.Done()
+		letters, err := trigger.OpenLetters(h.hard, h.js, ask.Stream)
+		if err != nil {
+			return err
+		}
+		return letters.RedriveTo(h.hard, ask.Sequence, ask.Again, f.status.Manifest, f.status.Running)
+	}
+	return fmt.Errorf("function %s does not run on host %s", ask.Function, h.config.Name)
 }
 
 // Close stops the host: it takes no more messages, lets handlers finish within
