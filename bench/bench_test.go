@@ -220,7 +220,7 @@ func BenchmarkIndex(b *testing.B) {
 		_, err = db.Ready(context.Background())
 		must(b, err)
 		extra := replaceStream(text)
-		return r.prepare("functions", "index", extra, fmt.Sprintf("ours-%d", round), &host.Grants{Databases: map[string]host.Database{"search": db}, Write: "search", Sender: publish.NewSender(r.js)}).drain(b, n)
+		return r.prepare("functions", "index", extra, fmt.Sprintf("ours-%d", round), &host.Grants{Databases: map[string]host.Database{"search": db}, Write: "search", Sender: publish.NewSender(r.js, nil)}).drain(b, n)
 	}, func(round int) time.Duration {
 		return r.nativeIndex(b, fmt.Sprintf("native-%d", round), n, migrations)
 	})

@@ -318,7 +318,11 @@ func (f *Function) makeDurable(ctx context.Context, a *attempt, batch []Delivery
 func (f *Function) takeLetter(ctx context.Context, a *attempt, d Delivery, v *Verdict) {
 	letter, err := f.letter(ctx, d, v)
 	if err != nil {
-		*v = Verdict{Action: Retry, Delay: f.policy.last(), Error: err.Error()}
+		text := err.Error()
+		if errors.Is(err, ErrAgain) {
+			text = v.Error
+		}
+		*v = Verdict{Action: Retry, Delay: f.policy.last(), Error: text}
 		return
 	}
 	if letter != nil {
@@ -333,7 +337,7 @@ func (f *Function) letter(ctx context.Context, d Delivery, v *Verdict) (*host.Ou
 	letter, err := d.DeadLetter(ctx, *v)
 	switch {
 	case errors.Is(err, ErrAgain):
-		err = fmt.Errorf("%s (%w)", v.Error, err)
+		// Then nothing is wrong, and it is not given up on.
 	case errors.Is(err, ErrLoop):
 		f.troubles.set(paused, err.Error())
 	case err != nil:

@@ -35,7 +35,9 @@ type ledger struct {
 
 	good, bad, exits []int
 
-	slow atomic.Bool // the outside world
+	// The outside world.
+	slow   atomic.Bool
+	status atomic.Int64 // that it answers all with, unless it is 0
 
 	mu     sync.Mutex
 	posted map[int]int
@@ -99,6 +101,10 @@ func (l *ledger) post(w http.ResponseWriter, r *http.Request) {
 	}
 	if l.slow.Load() {
 		time.Sleep(50 * time.Millisecond) // its work
+	}
+	if status := l.status.Load(); status != 0 {
+		http.Error(w, "as the test wants it", int(status))
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -21,13 +22,17 @@ const (
 // Sender sends what lay in outboxes, for all functions of a host. It is safe for
 // concurrent use.
 type Sender struct {
-	js jetstream.JetStream
+	js       jetstream.JetStream
+	noStream func(ctx context.Context, subject string) error
 }
 
 var _ host.Sender = (*Sender)(nil)
 
-// NewSender makes a sender.
-func NewSender(js jetstream.JetStream) *Sender { return &Sender{js: js} }
+// NewSender makes a sender. noStream is told of a subject that no stream takes, and
+// may make one; the message is sent again later. It may be nil.
+func NewSender(js jetstream.JetStream, noStream func(ctx context.Context, subject string) error) *Sender {
+	return &Sender{js: js, noStream: noStream}
+}
 
 // Send implements host.Sender. Messages are on their way in their order, several
 // at a time; when one is not stored, later ones may be, and come again with the
@@ -62,6 +67,9 @@ func (s *Sender) group(ctx context.Context, messages []*host.Outgoing) (stored i
 		select {
 		case <-acks[i].Ok():
 		case err := <-acks[i].Err():
+			if errors.Is(err, jetstream.ErrNoStreamResponse) && s.noStream != nil {
+				err = errors.Join(err, s.noStream(ctx, m.Subject))
+			}
 			return i, host.Errorf(host.Unavailable, "publish to %s: %v", m.Subject, err)
 		case <-timer.C:
 			return i, host.Errorf(host.Unavailable, "publish to %s: no stream has stored it within %s", m.Subject, AckTimeout)

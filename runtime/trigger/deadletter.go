@@ -188,15 +188,8 @@ func (l *DeadLetters) ensureStream(ctx context.Context, subject string, replicas
 	if fresh {
 		return nil
 	}
-	_, err := l.JS.StreamNameBySubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if !strings.HasPrefix(subject, "dlq.") {
-			return fmt.Errorf("store dead letter: no stream takes subject %q; create one, or leave dead_letter.subject out", subject)
-		}
-		err = l.createStream(ctx, replicas)
-	}
-	if err != nil {
-		return fmt.Errorf("store dead letter on %s: %w", subject, err)
+	if err := EnsureDeadLetterStream(ctx, l.JS, subject, replicas); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,8 +197,21 @@ func (l *DeadLetters) ensureStream(ctx context.Context, subject string, replicas
 	return nil
 }
 
-func (l *DeadLetters) createStream(ctx context.Context, replicas int) error {
-	_, err := l.JS.CreateStream(ctx, jetstream.StreamConfig{
+// EnsureDeadLetterStream makes the stream of dead letters when a subject is one of
+// theirs and no stream takes it.
+func EnsureDeadLetterStream(ctx context.Context, js jetstream.JetStream, subject string, replicas int) error {
+	_, err := js.StreamNameBySubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && strings.HasPrefix(subject, "dlq.") {
+		err = createDeadLetterStream(ctx, js, replicas)
+	}
+	if err != nil {
+		return fmt.Errorf("store dead letter on %s: %w", subject, err)
+	}
+	return nil
+}
+
+func createDeadLetterStream(ctx context.Context, js jetstream.JetStream, replicas int) error {
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: DeadLetterStream, Subjects: []string{DeadLetterSubjects},
 		Description: "Messages that functions gave up on; pelton dlq reads them.",
 		MaxAge:      deadLetterMaxAge, Duplicates: deadLetterWindow, AllowDirect: true, Replicas: max(1, replicas),

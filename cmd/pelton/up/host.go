@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,8 +138,16 @@ func (h *Host) connect(ctx context.Context) (err error) {
 		return fmt.Errorf("set up jetstream: %w", err)
 	}
 	h.attempts = trigger.NewAttempts(h.js)
-	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, sender: publish.NewSender(h.js), gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
+	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, sender: publish.NewSender(h.js, h.noStream), gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
 	return nil
+}
+
+// noStream makes the stream of dead letters anew when somebody has removed it.
+func (h *Host) noStream(ctx context.Context, subject string) error {
+	if !strings.HasPrefix(subject, "dlq.") {
+		return nil
+	}
+	return trigger.EnsureDeadLetterStream(ctx, h.js, subject, 1)
 }
 
 // ensureStreams creates the declared streams, again and again until the server
