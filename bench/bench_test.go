@@ -116,7 +116,7 @@ func (r *rig) prepare(dir, name, extra string, durable string, grants *host.Gran
 	p := &prepared{f: runtime.New(m, "", pool, grants, zerolog.New(io.Discard)), leases: trigger.NewLeases()}
 	p.consumer = trigger.NewConsumer(trigger.ConsumerConfig{JS: r.js, Function: name, Trigger: m.Triggers[0], Concurrency: atOnce, Dispatcher: p.f,
 		DeadLetters: &trigger.DeadLetters{JS: r.js, Config: m.DeadLetter, Function: name}, Leases: p.leases, Log: zerolog.New(io.Discard),
-		Attempts: trigger.NewAttempts(r.js), Quiet: &trigger.Quiet{}, Marks: filepath.Join(r.b.TempDir(), "marks")})
+		Attempts: trigger.NewAttempts(r.js), Quiet: &trigger.Quiet{}, Owners: trigger.NewOwners(r.js, "bench"), Marks: filepath.Join(r.b.TempDir(), "marks")})
 	p.close = func() { pool.Close(); module.Close(context.Background()) }
 	return p
 }

@@ -17,6 +17,9 @@ type Grants struct {
 	Publish   Publisher
 	Images    Images
 	Sender    Sender // of the outbox, when there is a database to write
+	// Fence refuses everything once another host runs the function; nil for a
+	// function that runs on all.
+	Fence func() error
 }
 
 // Database is one SQLite database.
@@ -37,6 +40,8 @@ type Database interface {
 	Tidy(ctx context.Context) error
 	// Backlog counts the rows of a function's outbox above an id.
 	Backlog(ctx context.Context, function string, above int64) (int, error)
+	// Identity is made with the file and goes where a copy of it goes.
+	Identity() string
 	// Position is how far the inbox is with a source.
 	Position(ctx context.Context, s Source) (Position, error)
 }

@@ -39,6 +39,11 @@ func (c *Call) named(id uint32) (*Delivery, error) {
 	if d == nil {
 		return nil, Errorf(Invalid, "delivery %d is not in this batch", id)
 	}
+	if c.grants.Fence != nil {
+		if err := c.grants.Fence(); err != nil {
+			return nil, err
+		}
+	}
 	return d, nil
 }
 

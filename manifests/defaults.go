@@ -57,6 +57,7 @@ func defaultTrigger(m *Manifest, i int, d *document) {
 	if i > 0 {
 		durable += "-" + t.Name
 	}
+	t.Written = Written{AckWait: d.has(path + ".ack_wait"), MaxAckPending: d.has(path + ".max_ack_pending")}
 	defaultTo(d, path+".durable_name", &t.DurableName, durable)
 	defaultTo(d, path+".deliver_policy", &t.DeliverPolicy, "all")
 	defaultTo(d, path+".ack_wait", &t.AckWait, 30*second)

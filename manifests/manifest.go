@@ -42,8 +42,13 @@ type Trigger struct {
 	OptStartTime   string   `json:"opt_start_time,omitempty"` // RFC 3339
 	AckWait        Duration `json:"ack_wait,omitempty"`
 	MaxAckPending  int      `json:"max_ack_pending,omitempty"`
+	Written        Written  `json:"-"` // which of these the file has
 	Batch          Batching `json:"batch,omitzero"`
 }
+
+// Written says which fields of a trigger the manifest names: the others are left
+// as an operator has set them on a durable that exists.
+type Written struct{ AckWait, MaxAckPending bool }
 
 // Batching says how many deliveries one invocation takes.
 type Batching struct {

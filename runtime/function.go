@@ -116,14 +116,14 @@ func (f *Function) Admit(ctx context.Context) (Admission, error) {
 	return Admission{Limit: 1, Release: release}, nil
 }
 
-// Position returns how far the function's inbox is with a durable; false when it
-// keeps none.
-func (f *Function) Position(ctx context.Context, s host.Source) (host.Position, bool, error) {
+// Position returns how far the function's inbox is with a durable, and the
+// identity of the database that it is in; "" when it keeps none.
+func (f *Function) Position(ctx context.Context, s host.Source) (p host.Position, database string, err error) {
 	if f.outbox == nil {
-		return host.Position{}, false, nil
+		return p, "", nil
 	}
-	p, err := f.outbox.db.Position(ctx, s)
-	return p, true, err
+	p, err = f.outbox.db.Position(ctx, s)
+	return p, f.outbox.db.Identity(), err
 }
 
 // Raise says that the stream will not deliver a durable's messages up to a

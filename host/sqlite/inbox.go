@@ -74,7 +74,10 @@ func (d *Database) Ready(ctx context.Context) (identity string, err error) {
 	return identity, nil
 }
 
-// Position returns how far the inbox is with a source.
+// Identity implements host.Database; Ready has been called.
+func (d *Database) Identity() string { return d.identity }
+
+// Position implements host.Database: it returns how far the inbox is with a source.
 func (d *Database) Position(ctx context.Context, s host.Source) (p host.Position, err error) {
 	w, err := d.take(ctx)
 	if err != nil {

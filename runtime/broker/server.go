@@ -50,7 +50,7 @@ func Start(listen, dir string, log zerolog.Logger) (*Server, error) {
 	} else if err := probe(listen); err != nil {
 		return nil, err
 	}
-	lock, err := lockFolder(dir)
+	lock, err := LockFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,9 @@ func probe(listen string) error {
 
 // lockFolder takes the folder for this process: the server itself does not
 // notice a second one, and the two would spoil each other's streams.
-func lockFolder(dir string) (*os.File, error) {
+func LockFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create store directory: %w", err)
+		return nil, fmt.Errorf("create folder: %w", err)
 	}
 	path := filepath.Join(dir, "pelton.lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

@@ -28,6 +28,7 @@ const (
 	StatePaused   = "paused"
 	StateFailing  = "failing"
 	StateDegraded = "degraded"
+	StateStandby  = "standby" // another host runs it
 	StateOK       = "ok"
 )
 
@@ -110,9 +111,15 @@ func (f *Function) Figures(at Place) Figures {
 		v.Triggers = append(v.Triggers, s)
 		v.Pending += s.Pending
 		v.Outstanding += s.Outstanding
-		if s.State == trigger.StateWaiting || s.State == trigger.StateFailed {
+		switch s.State {
+		case trigger.StateWaiting, trigger.StateFailed:
 			v.State = StateFailing
 			v.Reasons = append(v.Reasons, fmt.Sprintf("trigger %s is %s: %s", s.Name, s.State, s.Reason))
+		case trigger.StateStandby:
+			v.Reasons = append(v.Reasons, fmt.Sprintf("trigger %s stands by: %s", s.Name, s.Reason))
+			if v.State == StateOK {
+				v.State = StateStandby
+			}
 		}
 	}
 	if f.Running != nil {

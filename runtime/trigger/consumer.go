@@ -36,7 +36,7 @@ type Dispatcher interface {
 type Function interface {
 	Dispatcher
 	Admit(ctx context.Context) (runtime.Admission, error)
-	Position(ctx context.Context, s host.Source) (host.Position, bool, error)
+	Position(ctx context.Context, s host.Source) (p host.Position, database string, err error)
 	Raise(s host.Source, sequence uint64)
 }
 
@@ -51,6 +51,8 @@ type ConsumerConfig struct {
 	Attempts    *Attempts
 	Leases      *Leases
 	Quiet       *Quiet
+	Owners      *Owners
+	Sole        *Sole  // of a function that runs on one host at a time; nil for others
 	Marks       string // the file that says what the handlers are at; "" for none
 	Log         zerolog.Logger
 	// Prepare, when set, runs before the stream is looked up: a schedule makes
@@ -69,6 +71,9 @@ type Consumer struct {
 	source   host.Source
 	replicas int // of the stream, and so of what belongs to it
 	marks    *marks
+	claim    claim
+	revision uint64 // of the claim
+	noted    time.Time
 }
 
 // NewConsumer makes a consumer.
@@ -105,8 +110,11 @@ func (c *Consumer) Run(ctx, hard context.Context) {
 			continue
 		}
 		state := StateWaiting
-		if errors.As(err, &permanent{}) {
+		switch {
+		case errors.As(err, &permanent{}):
 			state = StateFailed
+		case errors.As(err, &standby{}):
+			state = StateStandby
 		}
 		c.board.set(state, err.Error())
 		if err.Error() != said { // once for each reason
@@ -122,10 +130,15 @@ func (c *Consumer) Run(ctx, hard context.Context) {
 
 // session finds the stream and the durable and consumes until that breaks.
 func (c *Consumer) session(ctx, hard context.Context) error {
+	if !c.config.Sole.Held() {
+		return standby{errors.New("another host runs the function, which runs on one at a time")}
+	}
 	found, created, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
+	hard, release := context.WithCancel(hard)
+	defer release()
 	if err := c.prepare(ctx, created); err != nil {
 		return err
 	}
@@ -149,6 +162,13 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 		readErr <- c.read(sctx, pull, queue, created)
 	})
 	group.Go(func() { c.watch(sctx, found) })
+	if c.config.Sole != nil {
+		group.Go(func() {
+			c.config.Sole.lost(sctx)
+			end()     // take no more,
+			release() // and end what runs: another host does it
+		})
+	}
 	c.work(sctx, hard, queue)
 	group.Wait()
 	if err := <-readErr; err != nil && ctx.Err() == nil {
@@ -176,19 +196,23 @@ func (c *Consumer) open(ctx context.Context) (jetstream.Consumer, time.Time, err
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("look up stream %s: %w", t.Stream, err)
 	}
+	info := stream.CachedInfo()
+	c.replicas = info.Config.Replicas
+	c.source = host.SourceOf(c.config.Function, &host.Message{Consumer: t.DurableName, Stream: t.Stream, StreamCreated: info.Created})
+	if err := c.checkClaim(ctx, stream); err != nil {
+		return nil, time.Time{}, err
+	}
 	found, notes, err := c.ensureDurable(ctx, stream)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
+	if err := c.take(ctx, found.CachedInfo().AckFloor.Stream); err != nil {
+		return nil, time.Time{}, err
+	}
+	c.leases.set(found.CachedInfo().Config.AckWait)
 	if len(notes) > 0 {
 		c.config.Log.Info().Str("durable", t.DurableName).Strs("changed", notes).Msg("adopted a durable")
 		c.board.update(func(s *State) { s.Notes = notes })
-	}
-	info := stream.CachedInfo()
-	c.replicas = info.Config.Replicas
-	c.source = host.SourceOf(c.config.Function, &host.Message{Consumer: t.DurableName, Stream: t.Stream, StreamCreated: info.Created})
-	if err := c.checkPast(ctx, stream); err != nil {
-		return nil, time.Time{}, err
 	}
 	return found, info.Created, nil
 }
@@ -239,10 +263,9 @@ func (c *Consumer) suspect(ctx context.Context, created time.Time, s started) er
 
 // checkPast refuses a stream that has other messages under the numbers that the
 // function's inbox knows: they would be taken for done.
-func (c *Consumer) checkPast(ctx context.Context, stream jetstream.Stream) error {
-	p, keeps, err := c.config.Dispatcher.Position(ctx, c.source)
-	if err != nil || !keeps || p.High == 0 {
-		return err
+func (c *Consumer) checkPast(ctx context.Context, stream jetstream.Stream, p host.Position) error {
+	if p.High == 0 {
+		return nil
 	}
 	if last := stream.CachedInfo().State.LastSeq; last < p.High {
 		return permanent{fmt.Errorf("%w: its last message is %d, and %d is done already; %s", host.ErrWentBack, last, p.High, waysOn)}
@@ -271,7 +294,11 @@ func (c *Consumer) verify(ctx context.Context, created time.Time) error {
 	if !stream.CachedInfo().Created.Equal(created) {
 		return permanent{fmt.Errorf("stream %s was made anew", c.config.Trigger.Stream)}
 	}
-	return c.checkPast(ctx, stream)
+	p, _, err := c.config.Dispatcher.Position(ctx, c.source)
+	if err != nil {
+		return err
+	}
+	return c.checkPast(ctx, stream, p)
 }
 
 // waysOn is what can be done about a stream that went back.
@@ -326,6 +353,8 @@ func (c *Consumer) look(ctx context.Context, consumer jetstream.Consumer) {
 		return // the pull loop finds out on its own what is wrong
 	}
 	c.config.Dispatcher.Raise(c.source, info.AckFloor.Stream)
+	c.leases.set(info.Config.AckWait) // somebody may have set it
+	c.note(ctx, info.AckFloor.Stream)
 	c.board.update(func(s *State) {
 		s.Pending, s.Outstanding = info.NumPending, info.NumAckPending
 		if info.Delivered.Last != nil {

@@ -103,7 +103,7 @@ func (r *rig) run(manifest string, h handler) (c *Consumer, f *runtime.Function,
 	leases := NewLeases()
 	t := m.Triggers[0]
 	config := ConsumerConfig{JS: r.js, Function: m.Name, Trigger: t, Concurrency: m.Concurrency, Dispatcher: f, Leases: leases, Log: log,
-		Attempts: NewAttempts(r.js), Quiet: &Quiet{},
+		Attempts: NewAttempts(r.js), Quiet: &Quiet{}, Owners: NewOwners(r.js, "h1"),
 		DeadLetters: &DeadLetters{JS: r.js, Config: m.DeadLetter, Function: m.Name, Host: "h1", Region: "eu"}}
 	if t.Kind() == "schedule" {
 		config.Trigger, config.Prepare = ScheduleTrigger(t), PrepareSchedule(r.js, t)
@@ -292,8 +292,8 @@ func (f dispatcherFunc) Dispatch(_ context.Context, batch []runtime.Delivery) { 
 func (f dispatcherFunc) Admit(context.Context) (runtime.Admission, error) {
 	return runtime.Admission{}, nil
 }
-func (f dispatcherFunc) Position(context.Context, host.Source) (host.Position, bool, error) {
-	return host.Position{}, false, nil
+func (f dispatcherFunc) Position(context.Context, host.Source) (host.Position, string, error) {
+	return host.Position{}, "", nil
 }
 func (f dispatcherFunc) Raise(host.Source, uint64) {}
 

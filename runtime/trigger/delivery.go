@@ -108,7 +108,7 @@ func (d *delivery) connected() bool { return d.consumer.config.JS.Conn().IsConne
 // settle ends the delivery, unless its lease was lost: then what is said of it
 // would be taken for the word about the delivery that another host has.
 func (d *delivery) settle(words string) error {
-	if !d.consumer.leases.release(d) {
+	if !d.consumer.leases.release(d) || !d.consumer.config.Sole.Held() {
 		return errLeaseLost
 	}
 	return d.reply(words)
@@ -154,7 +154,7 @@ func (d *delivery) DeadLetter(ctx context.Context, v runtime.Verdict) (*host.Out
 // GiveUp implements runtime.Delivery: the dead letter is stored and
 // acknowledged before the message is ended.
 func (d *delivery) GiveUp(ctx context.Context, v runtime.Verdict, letter *host.Outgoing) error {
-	if d.consumer.leases.lost(d) {
+	if d.consumer.leases.lost(d) || !d.consumer.config.Sole.Held() {
 		return fmt.Errorf("term: %w", errLeaseLost)
 	}
 	if letter != nil {

@@ -17,7 +17,8 @@ import (
 // Metadata of our durables.
 const (
 	metaFunction = "pelton.function"
-	metaStart    = "pelton.start"  // the deliver_policy that the durable was created for
+	metaStart    = "pelton.start"  // the deliver_policy that the durable was created for, with its start
+	metaResume   = "pelton.resume" // where it goes on instead, since an earlier one was there
 	metaPlaced   = "pelton.placed" // that it was moved there
 )
 
@@ -34,7 +35,7 @@ func (c *Consumer) ensureDurable(ctx context.Context, stream jetstream.Stream) (
 	found, err := stream.Consumer(ctx, t.DurableName)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		found, err = c.create(ctx, stream)
+		found, err = c.create(ctx, stream, c.resumeAt(stream.CachedInfo().State.LastSeq))
 		return found, nil, err
 	case err != nil:
 		return nil, nil, fmt.Errorf("look up durable %s: %w", t.DurableName, err)
@@ -82,18 +83,35 @@ type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
+// startOf is what a manifest says of where its durable begins.
+func startOf(t manifests.Trigger) string {
+	switch t.DeliverPolicy {
+	case "by_start_sequence":
+		return t.DeliverPolicy + " " + strconv.FormatUint(t.OptStartSeq, 10)
+	case "by_start_time":
+		return t.DeliverPolicy + " " + t.OptStartTime
+	}
+	return t.DeliverPolicy
+}
+
 // create creates the durable. It delivers all, so that it can be rewound; any
-// other start is made by pausing it, moving it, and letting it go.
-func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
+// other start is made by pausing it, moving it, and letting it go. resume, when
+// not 0, is where an earlier durable of the name had got to.
+func (c *Consumer) create(ctx context.Context, stream jetstream.Stream, resume uint64) (jetstream.Consumer, error) {
 	t := c.config.Trigger
 	config := jetstream.ConsumerConfig{
 		Durable: t.DurableName, Description: "Pelton function " + c.config.Function,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: t.AckWait.Std(), MaxDeliver: -1, MaxAckPending: t.MaxAckPending,
 		FilterSubjects: t.FilterSubjects,
-		Metadata:       map[string]string{metaFunction: c.config.Function, metaStart: t.DeliverPolicy},
+		Metadata:       map[string]string{metaFunction: c.config.Function, metaStart: startOf(t)},
 	}
-	if t.DeliverPolicy != "all" {
+	if resume > 0 {
+		config.Metadata[metaResume] = strconv.FormatUint(resume, 10)
+		c.config.Log.Warn().Str("durable", t.DurableName).Uint64("sequence", resume).Msg("the durable is gone, and is made anew where it was")
+	}
+	elsewhere := resume > 0 || t.DeliverPolicy != "all"
+	if elsewhere {
 		until := time.Now().Add(placing)
 		config.PauseUntil = &until
 	}
@@ -101,7 +119,7 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstre
 	if err != nil {
 		return nil, fmt.Errorf("create durable %s: %w", t.DurableName, err)
 	}
-	if t.DeliverPolicy != "all" {
+	if elsewhere {
 		return c.place(ctx, stream, created.CachedInfo().Config)
 	}
 	return created, nil
@@ -111,14 +129,18 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream) (jetstre
 // its start: its host died in between.
 func unplaced(info *jetstream.ConsumerInfo, t manifests.Trigger) bool {
 	meta := info.Config.Metadata
-	return t.DeliverPolicy != "all" && meta[metaStart] == t.DeliverPolicy && meta[metaPlaced] == "" && info.Delivered.Consumer == 0
+	moved := meta[metaResume] != "" || t.DeliverPolicy != "all"
+	return moved && meta[metaStart] == startOf(t) && meta[metaPlaced] == "" && info.Delivered.Consumer == 0
 }
 
 // place moves a paused durable to the start that the manifest wants and lets
 // it go.
 func (c *Consumer) place(ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	t := c.config.Trigger
-	seq, err := c.startSequence(ctx, stream)
+	seq, err := strconv.ParseUint(config.Metadata[metaResume], 10, 64)
+	if err != nil {
+		seq, err = c.startSequence(ctx, stream)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
 	}
@@ -185,6 +207,9 @@ func (c *Consumer) adopt(ctx context.Context, stream jetstream.Stream, info *jet
 	case have.AckPolicy != jetstream.AckExplicitPolicy:
 		return nil, nil, permanent{fmt.Errorf("durable %s has ack policy %s instead of explicit; remove it with: nats consumer rm %s (its position is ack floor %d)", t.DurableName, have.AckPolicy, name, info.AckFloor.Stream)}
 	}
+	if was := have.Metadata[metaStart]; was != "" && was != startOf(t) {
+		return nil, nil, permanent{fmt.Errorf("function %s: deliver_policy of durable %s is %q, and the manifest says %q; a durable's start cannot be changed: set it back, give the trigger another durable_name, or move this one with: nats consumer reset %s --sequence N", c.config.Function, t.DurableName, was, startOf(t), name)}
+	}
 	want, notes := adjusted(have, t)
 	if len(notes) == 0 {
 		consumer, err := stream.Consumer(ctx, t.DurableName)
@@ -197,8 +222,12 @@ func (c *Consumer) adopt(ctx context.Context, stream jetstream.Stream, info *jet
 	return consumer, notes, nil
 }
 
+// minAckWait is the shortest lease that can be extended in time.
+const minAckWait = 3 * time.Second
+
 // adjusted returns a durable's configuration as delivery needs it, and what
-// differs from the one that it has.
+// differs from the one that it has. What the manifest does not name stays as
+// somebody has set it.
 func adjusted(have jetstream.ConsumerConfig, t manifests.Trigger) (jetstream.ConsumerConfig, []string) {
 	want := have
 	var notes []string
@@ -214,8 +243,12 @@ func adjusted(have jetstream.ConsumerConfig, t manifests.Trigger) (jetstream.Con
 	change(have.MaxRequestBatch != 0 || have.MaxRequestExpires != 0 || have.MaxRequestMaxBytes != 0, "limits of pull requests removed", func() {
 		want.MaxRequestBatch, want.MaxRequestExpires, want.MaxRequestMaxBytes = 0, 0, 0
 	})
-	change(have.AckWait != t.AckWait.Std() || len(have.BackOff) > 0, fmt.Sprintf("ack_wait %s -> %s", have.AckWait, t.AckWait), func() { want.AckWait = t.AckWait.Std() })
-	change(have.MaxAckPending != t.MaxAckPending, fmt.Sprintf("max_ack_pending %d -> %d", have.MaxAckPending, t.MaxAckPending), func() { want.MaxAckPending = t.MaxAckPending })
+	wait := t.AckWait.Std()
+	if !t.Written.AckWait && len(have.BackOff) == 0 {
+		wait = max(have.AckWait, minAckWait)
+	}
+	change(have.AckWait != wait, fmt.Sprintf("ack_wait %s -> %s", have.AckWait, wait), func() { want.AckWait = wait })
+	change(t.Written.MaxAckPending && have.MaxAckPending != t.MaxAckPending, fmt.Sprintf("max_ack_pending %d -> %d", have.MaxAckPending, t.MaxAckPending), func() { want.MaxAckPending = t.MaxAckPending })
 	filters := have.FilterSubjects
 	if have.FilterSubject != "" {
 		filters = []string{have.FilterSubject}

@@ -79,6 +79,13 @@ func newLeaseSet(ackWait time.Duration) *leaseSet {
 	return s
 }
 
+// set says how long a lease lasts.
+func (s *leaseSet) set(ackWait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.every, s.ends = ackWait/3, ackWait
+}
+
 func (s *leaseSet) hold(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

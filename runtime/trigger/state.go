@@ -11,6 +11,7 @@ const (
 	StateOK       = "ok"
 	StateWaiting  = "waiting" // for something that may yet come: a stream, the server
 	StateFailed   = "failed"  // for something that must be mended
+	StateStandby  = "standby" // another host runs it
 	StateStopped  = "stopped"
 )
 

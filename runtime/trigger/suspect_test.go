@@ -73,7 +73,7 @@ func (w *world) host(t *rapid.T, marks string) *mortal {
 		log := zerolog.New(io.Discard)
 		f := runtime.New(manifest, "", invoker(m.handle), &host.Grants{}, log)
 		c := NewConsumer(ConsumerConfig{JS: m.js, Function: manifest.Name, Trigger: manifest.Triggers[0], Concurrency: 2, Dispatcher: f, Leases: leases,
-			Attempts: attempts, Quiet: quiet, Marks: filepath.Join(marks, manifest.Name), Log: log,
+			Attempts: attempts, Quiet: quiet, Owners: NewOwners(m.js, "h1"), Marks: filepath.Join(marks, manifest.Name), Log: log,
 			DeadLetters: &DeadLetters{JS: m.js, Config: manifest.DeadLetter, Function: manifest.Name}})
 		m.group.Go(func() { c.Run(ctx, ctx) })
 	}
@@ -184,7 +184,7 @@ func TestSuspects(t *testing.T) {
 // fill makes the stream anew, with some messages.
 func (w *world) fill(t *rapid.T) (subjects []string) {
 	ctx := context.Background()
-	for _, name := range []string{"M", DeadLetterStream, "KV_" + AttemptsBucket} {
+	for _, name := range []string{"M", DeadLetterStream, "KV_" + AttemptsBucket, "KV_" + OwnersBucket} {
 		if err := w.rig.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Fatal(err)
 		}

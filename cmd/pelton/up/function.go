@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type function struct {
 	status    *status.Function
 	module    *engine.Module
 	pool      *engine.Pool
+	sole      *trigger.Sole // nil unless it runs on one host at a time
 	consumers []*trigger.Consumer
 	endpoints []*trigger.Endpoint
 }
@@ -94,6 +96,10 @@ func (f *function) prepare(ctx context.Context, h *Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", ModulePath(f.status.File, m), err)
 	}
+	if m.Placement.Hosts == "one" {
+		f.sole = h.owners.NewSole(m.Name)
+		grants.Fence = f.sole.Fence
+	}
 	f.status.Running = domain.New(m, f.module.Digest(), f.pool, grants, h.config.Log)
 	f.status.Started = time.Now()
 	f.makeTriggers(h)
@@ -115,8 +121,8 @@ func Unsupported(m *manifests.Manifest) error {
 	if m.OnDownstreamLag != nil {
 		errs = append(errs, errors.New("on_downstream_lag: is not acted on by this version; remove it"))
 	}
-	if m.Placement.Hosts == "one" {
-		errs = append(errs, errors.New("placement.hosts: one is not acted on by this version; use all"))
+	if m.Placement.Hosts == "one" && slices.ContainsFunc(m.Triggers, func(t manifests.Trigger) bool { return t.Kind() == "request" }) {
+		errs = append(errs, errors.New("placement.hosts: one is for streams and schedules; a request is answered by whichever host it reaches: use all, or a function of its own for the requests"))
 	}
 	return errors.Join(errs...)
 }
@@ -162,6 +168,7 @@ func (f *function) makeTriggers(h *Host) {
 		config := trigger.ConsumerConfig{
 			JS: h.js, Function: m.Name, Trigger: t, Concurrency: atOnce, Dispatcher: f.status.Running,
 			DeadLetters: letters, Attempts: h.attempts, Leases: h.leases, Quiet: &h.quiet,
+			Owners: h.owners, Sole: f.sole,
 			Marks: filepath.Join(h.config.Data, "marks", m.Name, t.DurableName),
 			Log:   h.config.Log.With().Str("function", m.Name).Logger(),
 		}
@@ -178,6 +185,9 @@ func (f *function) makeTriggers(h *Host) {
 func (f *function) start(h *Host) {
 	if f.status.Running != nil {
 		h.background.Go(func() { f.status.Running.Run(h.hard) })
+	}
+	if f.sole != nil {
+		h.background.Go(func() { f.sole.Run(h.hard) })
 	}
 	for _, c := range f.consumers {
 		h.running.Go(func() { c.Run(h.soft, h.hard) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sort"
@@ -38,6 +39,8 @@ type Host struct {
 	resources *resources
 	leases    *trigger.Leases
 	attempts  *trigger.Attempts
+	owners    *trigger.Owners
+	lock      *os.File // of the data folder
 	quiet     trigger.Quiet
 	started   time.Time
 
@@ -72,6 +75,9 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 	if err != nil { // functions whose streams exist run all the same
 		config.Log.Error().Msg("no stream is created: " + err.Error())
 		streams = &manifests.Streams{}
+	}
+	if h.lock, err = broker.LockFolder(config.Data); err != nil {
+		return nil, err
 	}
 	settings := config.Engine
 	settings.CacheDir = config.Cache
@@ -137,7 +143,7 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	if h.js, err = jetstream.New(h.nc, jetstream.WithPublishAsyncTimeout(2*publish.AckTimeout)); err != nil {
 		return fmt.Errorf("set up jetstream: %w", err)
 	}
-	h.attempts = trigger.NewAttempts(h.js)
+	h.attempts, h.owners = trigger.NewAttempts(h.js), trigger.NewOwners(h.js, h.config.Name)
 	h.resources = &resources{config: &h.config, nc: h.nc, js: h.js, sender: publish.NewSender(h.js, h.noStream), gate: image.NewGate(), databases: map[string]*sqlite.Database{}}
 	return nil
 }
@@ -300,6 +306,9 @@ func (h *Host) release() error {
 	}
 	if h.server != nil {
 		errs = append(errs, h.server.Close())
+	}
+	if h.lock != nil {
+		errs = append(errs, h.lock.Close())
 	}
 	return errors.Join(errs...)
 }
