@@ -171,6 +171,8 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 	}
 	c.work(sctx, hard, queue)
 	group.Wait()
+	c.noted = time.Time{} // so that the last position is kept
+	c.look(context.WithoutCancel(ctx), found)
 	if err := <-readErr; err != nil && ctx.Err() == nil {
 		return fmt.Errorf("read from durable %s: %w", t.DurableName, err)
 	}

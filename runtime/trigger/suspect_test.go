@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -70,7 +69,7 @@ func (w *world) host(t *rapid.T, marks string) *mortal {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := zerolog.New(io.Discard)
+		log := zerolog.Nop()
 		f := runtime.New(manifest, "", invoker(m.handle), &host.Grants{}, log)
 		c := NewConsumer(ConsumerConfig{JS: m.js, Function: manifest.Name, Trigger: manifest.Triggers[0], Concurrency: 2, Dispatcher: f, Leases: leases,
 			Attempts: attempts, Quiet: quiet, Owners: NewOwners(m.js, "h1"), Marks: filepath.Join(marks, manifest.Name), Log: log,
@@ -152,6 +151,7 @@ func (m *mortal) kill() {
 // that forgets how often it delivered what.
 func TestSuspects(t *testing.T) {
 	r := newRig(t)
+	r.stream(jetstream.StreamConfig{Name: "M", Subjects: []string{"m.>"}})
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{rig: r, culprits: map[string]bool{}, crashAt: map[int]bool{}, handled: map[string]int{}, alone: map[string]bool{}}
 		subjects := w.fill(t)
@@ -181,16 +181,22 @@ func TestSuspects(t *testing.T) {
 	})
 }
 
-// fill makes the stream anew, with some messages.
+// fill makes the world as it was, with some messages.
 func (w *world) fill(t *rapid.T) (subjects []string) {
 	ctx := context.Background()
 	for _, name := range []string{"M", DeadLetterStream, "KV_" + AttemptsBucket, "KV_" + OwnersBucket} {
-		if err := w.rig.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err := w.rig.js.Stream(ctx, name)
+		if err == nil {
+			err = s.Purge(ctx)
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.rig.js.CreateStream(ctx, jetstream.StreamConfig{Name: "M", Subjects: []string{"m.>"}}); err != nil {
-		t.Fatal(err)
+	for i := range mortals {
+		if err := w.rig.js.DeleteConsumer(ctx, "M", fmt.Sprintf("f%d", i)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Fatal(err)
+		}
 	}
 	for i := range rapid.IntRange(5, 40).Draw(t, "messages") {
 		s := fmt.Sprintf("m.%d.%d", i%mortals, i)
@@ -226,7 +232,14 @@ func (w *world) live(t *rapid.T, dir string) {
 		}
 		for i := range mortals {
 			// As a server does that has died with the host: it forgets what was under way.
-			w.rig.js.ResetConsumer(context.Background(), "M", fmt.Sprintf("f%d", i))
+			name := fmt.Sprintf("f%d", i)
+			_, err := w.rig.js.Consumer(context.Background(), "M", name)
+			if err == nil { // otherwise the server would not answer
+				_, err = w.rig.js.ResetConsumer(context.Background(), "M", name)
+			}
+			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+				t.Fatal(err)
+			}
 		}
 	}
 }
