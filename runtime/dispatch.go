@@ -177,7 +177,7 @@ func (f *Function) run(ctx context.Context, a *attempt, batch []Delivery) error 
 	}
 	if host.CrashPoints {
 		for _, d := range batch {
-			host.CrashPoint("handler", d.Message().Subject)
+			host.CrashPoint("handler", d.Message().Consumer+"/"+d.Message().Subject)
 		}
 	}
 	start := time.Now()

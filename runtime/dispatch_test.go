@@ -224,7 +224,6 @@ type fakeTx struct {
 	commit error
 	known  []bool
 	posted []host.Unsent
-	sent   int64
 }
 
 func (f *fakeTx) note(format string, args ...any) error {

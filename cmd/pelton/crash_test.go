@@ -93,7 +93,7 @@ func crashAt(t *testing.T, places string, embedded bool) {
 // what; every neighbour in its batches of a hundred is handled once, and none is
 // given up on for its sake.
 func TestKiller(t *testing.T) {
-	const killer, starts = "work.57", 3
+	const killer, starts = "ledger/work.57", 3
 	l := newLedger(t, 1)
 	l.replace("ledger.yaml", "max: 20", "max: 100")
 	port := freePort(t)
@@ -112,7 +112,7 @@ func TestKiller(t *testing.T) {
 	l.settled(time.Minute)
 	l.killed(57)
 	l.check()
-	if reason := l.reason("dlq." + killer); reason != "crash" {
+	if reason := l.reason("dlq.work.57"); reason != "crash" {
 		t.Errorf("the reason of the dead letter is %q, want crash", reason)
 	}
 }

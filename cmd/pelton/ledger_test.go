@@ -60,11 +60,20 @@ grants:
 triggers: [{stream: WORK, filter_subjects: [exit.>], ack_wait: 3s}]
 retry: {max_deliver: 1, backoff: [100ms]}
 `
+	relayManifest = `name: relay
+triggers: [{stream: WORK, filter_subjects: [work.>], ack_wait: 3s}]
+concurrency: 8
+retry: {max_deliver: 5, backoff: [100ms]}
+grants: {publish: [relayed.*]}
+`
 	ledgerStreams = `streams:
   - {name: WORK, subjects: [work.>, exit.>], max_age: 1h, replicas: %d}
   - {name: DONE, subjects: [done.*], max_age: 1h, duplicate_window: 10m, replicas: %d}
+  - {name: RELAYED, subjects: [relayed.*], max_age: 1h, duplicate_window: 10m, replicas: %d}
 `
 )
+
+var durables = []string{"ledger", "exits", "relay"}
 
 // newLedger makes the folder of functions and the outside world.
 func newLedger(t *testing.T, replicas int) *ledger {
@@ -73,14 +82,14 @@ func newLedger(t *testing.T, replicas int) *ledger {
 	outside := httptest.NewServer(http.HandlerFunc(l.post))
 	t.Cleanup(outside.Close)
 	for name, text := range map[string]string{
-		"ledger.yaml": fmt.Sprintf(ledgerManifest, outside.URL, outside.URL), "exits.yaml": exitsManifest,
-		"streams.yaml": fmt.Sprintf(ledgerStreams, replicas, replicas),
+		"ledger.yaml": fmt.Sprintf(ledgerManifest, outside.URL, outside.URL), "exits.yaml": exitsManifest, "relay.yaml": relayManifest,
+		"streams.yaml": fmt.Sprintf(ledgerStreams, replicas, replicas, replicas),
 	} {
 		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, module := range map[string]string{"ledger": "ledger", "exits": "crash"} {
+	for name, module := range map[string]string{"ledger": "ledger", "exits": "crash", "relay": "relay"} {
 		path, err := filepath.Abs(filepath.Join(bin, "testers", module+".wasm"))
 		if err == nil {
 			err = os.Symlink(path, filepath.Join(l.dir, name+".wasm"))
@@ -209,7 +218,7 @@ func (l *ledger) settled(limit time.Duration) {
 		}
 	}()
 	until(l.t, "nothing left to do", limit, func() bool {
-		for _, durable := range []string{"ledger", "exits"} {
+		for _, durable := range durables {
 			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 			c, err := l.js.Consumer(ctx, "WORK", durable)
 			cancel()
@@ -269,6 +278,11 @@ func (l *ledger) check() {
 		want[fmt.Sprintf("done.%d", n)] = 1
 	}
 	l.compare("DONE", want)
+	want = map[string]int{}
+	for _, n := range append(slices.Clone(l.good), l.bad...) {
+		want[fmt.Sprintf("relayed.%d", n)] = 1
+	}
+	l.compare("RELAYED", want)
 	want = map[string]int{}
 	for _, n := range l.bad {
 		want[fmt.Sprintf("dlq.work.%d", n)] = 1

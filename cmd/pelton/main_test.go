@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if node := os.Getenv(asServer); node != "" {
+		serve(node)
+		return
+	}
 	os.Exit(m.Run())
 }
 

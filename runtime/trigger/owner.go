@@ -54,9 +54,15 @@ func (o *Owners) open(ctx context.Context, replicas int) (jetstream.KeyValue, er
 	}
 	bucket, err := o.js.KeyValue(ctx, OwnersBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		bucket, err = o.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: OwnersBucket, Description: "Where the state of Pelton functions lives, and how far their durables are.", Replicas: max(1, replicas),
-		})
+		config := jetstream.KeyValueConfig{Bucket: OwnersBucket, Description: "Where the state of Pelton functions lives, and how far their durables are.", Replicas: replicas}
+		if replicas == 0 { // nothing tells how many there should be: as many as keep it through a loss
+			config.Replicas = 3
+		}
+		bucket, err = o.js.CreateKeyValue(ctx, config)
+		if err != nil && replicas == 0 {
+			config.Replicas = 1 // a server that is alone, or a small cluster
+			bucket, err = o.js.CreateKeyValue(ctx, config)
+		}
 		if errors.Is(err, jetstream.ErrBucketExists) { // another host was first
 			bucket, err = o.js.KeyValue(ctx, OwnersBucket)
 		}
