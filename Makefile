@@ -13,7 +13,7 @@ CACHE     := bin/testers/cache
 WAZERO     = $(shell $(GO) list -m -f '{{.Version}}' github.com/tetratelabs/wazero)
 VERSIONED  = -ldflags=-X=github.com/tetratelabs/wazero/internal/version.version=$(WAZERO)
 
-.PHONY: build functions testers compiled run demo test lint bench bench-engine fmt fuzz clean
+.PHONY: build functions testers compiled run demo test lint bench bench-engine nemesis soak fmt fuzz clean
 
 build: functions bin/pelton
 
@@ -76,6 +76,18 @@ bench-engine: compiled
 
 bench: compiled
 	$(GO) test $(VERSIONED) -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench
+
+# Hosts and servers are killed, frozen and cut off, in SEEDS stories that begin
+# with number SEED: half a minute each.
+SEEDS ?= 20
+SEED  ?= 1
+nemesis: compiled
+	PELTON_SEEDS=$(SEEDS) PELTON_SEED=$(SEED) $(GO) test $(VERSIONED) -run TestNemesis -v -timeout 120m ./cmd/pelton
+
+# A host is killed KILLS times under load: a second each.
+KILLS ?= 500
+soak: compiled
+	PELTON_KILLS=$(KILLS) $(GO) test $(VERSIONED) -run TestSoak -v -timeout 120m ./cmd/pelton
 
 fuzz:
 	$(GO) test ./manifests -run '^$$' -fuzz FuzzDecode -fuzztime 30s

@@ -53,7 +53,7 @@ type rig struct {
 
 func newRig(b *testing.B) *rig {
 	b.Helper()
-	s, err := broker.Start("127.0.0.1:0", b.TempDir(), zerolog.Nop())
+	s, err := broker.Start("127.0.0.1:0", b.TempDir(), broker.DefaultSync, zerolog.Nop())
 	must(b, err)
 	nc, err := s.Connect()
 	must(b, err)

@@ -60,6 +60,25 @@ func SubjectMatches(pattern, subject string) bool {
 	}
 }
 
+// SubjectsOverlap reports whether two patterns have a subject in common.
+func SubjectsOverlap(a, b string) bool {
+	for {
+		x, arest, amore := strings.Cut(a, ".")
+		y, brest, bmore := strings.Cut(b, ".")
+		switch {
+		case x == ">" || y == ">":
+			return true
+		case x != y && x != "*" && y != "*":
+			return false
+		case amore != bmore:
+			return false
+		case !amore:
+			return true
+		}
+		a, b = arest, brest
+	}
+}
+
 // ReservedSubject reports whether a subject or pattern reaches what is not for
 // functions: the server's own subjects, inboxes and Pelton's control subjects.
 func ReservedSubject(s string) bool {

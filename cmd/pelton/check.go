@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +25,7 @@ type verdict struct {
 	Digest   string               `json:"digest,omitempty"`   // of the module
 	Manifest string               `json:"manifest,omitempty"` // digest of the resolved manifest
 	OK       bool                 `json:"ok"`
+	Warnings []string             `json:"warnings,omitempty"`
 	Error    string               `json:"error,omitempty"`
 	Problems []*manifests.Problem `json:"problems,omitempty"`
 }
@@ -82,8 +85,13 @@ func checkAll(ctx context.Context, args []string, cache string) ([]verdict, erro
 		if err != nil {
 			return nil, err
 		}
+		streams, _ := manifests.LoadStreams(filepath.Join(arg, manifests.StreamsFile)) // its own verdict has the error
 		for _, c := range found {
-			verdicts = append(verdicts, checkOne(ctx, e, c))
+			v := checkOne(ctx, e, c)
+			if v.OK && streams != nil {
+				v.Warnings = shortWindows(c.Manifest, streams.Streams)
+			}
+			verdicts = append(verdicts, v)
 		}
 		if v, ok := checkStreams(filepath.Join(arg, manifests.StreamsFile)); ok {
 			verdicts = append(verdicts, v)
@@ -93,6 +101,28 @@ func checkAll(ctx context.Context, args []string, cache string) ([]verdict, erro
 		}
 	}
 	return verdicts, nil
+}
+
+// exactlyOnceWindow is how long a host may be away, at least, before what it has
+// published in a transaction may be published twice.
+const exactlyOnceWindow = 10 * time.Minute
+
+// shortWindows warns of streams whose duplicate window is shorter than a host may
+// be away, where a function with a transaction publishes to them.
+func shortWindows(m *manifests.Manifest, streams []manifests.Stream) (warnings []string) {
+	if m.WriteDatabase() == "" {
+		return nil
+	}
+	for _, g := range m.Grants.Publish {
+		for _, s := range streams {
+			taken := slices.ContainsFunc(s.Subjects, func(subject string) bool { return manifests.SubjectsOverlap(subject, g.Subject) })
+			if !g.Core && taken && s.DuplicateWindow.Std() < exactlyOnceWindow {
+				warnings = append(warnings, fmt.Sprintf("publishes %s to stream %s, whose duplicate_window is %s: a host that comes back later than that may publish a message twice; set %s or more in %s",
+					g.Subject, s.Name, s.DuplicateWindow, exactlyOnceWindow, manifests.StreamsFile))
+			}
+		}
+	}
+	return warnings
 }
 
 // checkStreams reports on a streams.yaml; ok is false when there is none.
@@ -154,6 +184,9 @@ func printVerdicts(w io.Writer, verdicts []verdict) {
 			fmt.Fprintf(w, "%s: ok\n", v.File)
 		default:
 			fmt.Fprintf(w, "%s: ok (%s %s, module %.19s…)\n", v.File, v.Function, v.Version, v.Digest)
+		}
+		for _, text := range v.Warnings {
+			fmt.Fprintf(w, "  warning: %s\n", text)
 		}
 	}
 	fmt.Fprintf(w, "%d checked, %d wrong\n", len(verdicts), bad)

@@ -51,7 +51,7 @@ func crashAt(t *testing.T, places string, embedded bool) {
 		l.connect("nats://" + port)
 		h = l.host(log, "--listen", port)
 	} else {
-		s, err := broker.Start("127.0.0.1:0", t.TempDir(), zerolog.Nop())
+		s, err := broker.Start("127.0.0.1:0", t.TempDir(), broker.DefaultSync, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}

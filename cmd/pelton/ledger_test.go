@@ -130,6 +130,14 @@ func (l *ledger) posts() int {
 	return len(l.posted)
 }
 
+// exists reports whether a stream is there.
+func (l *ledger) exists(stream string) bool {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+	defer cancel()
+	_, err := l.js.Stream(ctx, stream)
+	return err == nil
+}
+
 // replace changes a file of the folder.
 func (l *ledger) replace(file, old, with string) {
 	l.t.Helper()

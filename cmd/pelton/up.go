@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pelton-run/pelton/cmd/pelton/up"
+	"github.com/pelton-run/pelton/runtime/broker"
 )
 
 func upCommand() *cobra.Command {
 	var config up.Config
 	var conn connection
-	var level, secrets string
+	var level, secrets, sync string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a host on a folder of functions",
@@ -31,6 +32,9 @@ handlers finish, and gives back what was not started.`,
 			config.Log, config.URL = log, conn.url
 			if config.NATS, err = conn.options(); err != nil {
 				return err
+			}
+			if config.Sync, err = broker.ParseSync(sync); err != nil {
+				return usageError{fmt.Errorf("--sync: %w", err)}
 			}
 			if secrets != "" {
 				config.Secrets = fileSecrets(secrets)
@@ -53,6 +57,7 @@ handlers finish, and gives back what was not started.`,
 	f.StringVar(&config.Name, "name", "", "the host's id (default: made once and kept in <data>/host-id)")
 	f.StringVar(&config.Region, "region", "", "the host's region, {{region}} in manifests")
 	f.StringVar(&config.Listen, "listen", "127.0.0.1:4222", "address of the embedded server")
+	f.StringVar(&sync, "sync", broker.DefaultSync.String(), "how often the embedded server writes to the disk: always, or an interval; what came since is lost when the machine loses power")
 	f.DurationVar(&config.Grace, "grace", up.DefaultGrace, "how long handlers may still run when the host stops")
 	f.StringVar(&secrets, "secrets", "", "folder with one file a secret (default: PELTON_SECRET_<NAME> in the environment)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

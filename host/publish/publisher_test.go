@@ -14,7 +14,7 @@ import (
 
 func newPublisher(t *testing.T) (*Publisher, jetstream.JetStream) {
 	t.Helper()
-	s, err := broker.Start("127.0.0.1:0", t.TempDir(), zerolog.Nop())
+	s, err := broker.Start("127.0.0.1:0", t.TempDir(), broker.DefaultSync, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,39 @@ var (
 	ErrStoreTaken = errors.New("store directory is in use")
 )
 
+// Sync is how often the embedded server has the system write its streams to the
+// disk: an interval, or SyncAlways before each acknowledgement. What was
+// acknowledged since the last time is lost when the machine loses power; when
+// only the process dies, nothing is.
+type Sync time.Duration
+
+const (
+	// SyncAlways loses nothing and costs a write to the disk for each message.
+	SyncAlways Sync = -1
+	// DefaultSync is seldom enough to cost nothing that can be measured.
+	DefaultSync = Sync(time.Second)
+)
+
+// ParseSync reads always, or an interval.
+func ParseSync(s string) (Sync, error) {
+	if s == "always" {
+		return SyncAlways, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 100*time.Millisecond || d > time.Hour {
+		return 0, fmt.Errorf("sync %q is neither always nor an interval from 100ms to 1h, such as 1s", s)
+	}
+	return Sync(d), nil
+}
+
+// String writes what ParseSync reads.
+func (s Sync) String() string {
+	if s == SyncAlways {
+		return "always"
+	}
+	return time.Duration(s).String()
+}
+
 // readyTimeout bounds the server's start, recovery of its streams included.
 const readyTimeout = 60 * time.Second
 
@@ -36,7 +69,7 @@ type Server struct {
 
 // Start starts a server that listens on an address (host:port, port 0 for any)
 // and stores under a directory, which it locks.
-func Start(listen, dir string, log zerolog.Logger) (*Server, error) {
+func Start(listen, dir string, sync Sync, log zerolog.Logger) (*Server, error) {
 	host, portText, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil, fmt.Errorf("parse listen address: %w", err)
@@ -54,7 +87,7 @@ func Start(listen, dir string, log zerolog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(host, port, dir, log)
+	s, err := start(host, port, dir, sync, log)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -91,11 +124,12 @@ func LockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func start(host string, port int, dir string, log zerolog.Logger) (*server.Server, error) {
+func start(host string, port int, dir string, sync Sync, log zerolog.Logger) (*server.Server, error) {
 	options := &server.Options{
 		ServerName: "pelton",
 		Host:       host, Port: port,
 		JetStream: true, StoreDir: dir,
+		SyncAlways: sync == SyncAlways, SyncInterval: time.Duration(max(sync, 0)),
 		NoSigs: true, // it would end the process on its own
 		NoLog:  false,
 	}

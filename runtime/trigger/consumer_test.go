@@ -34,7 +34,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := broker.Start("127.0.0.1:0", t.TempDir(), zerolog.Nop())
+	s, err := broker.Start("127.0.0.1:0", t.TempDir(), broker.DefaultSync, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestFilterOutside(t *testing.T) {
 		a, b string
 		want bool
 	}{{"a.>", "a.b.c", true}, {"a.b.c", "a.*", false}, {"*.x", "a.*", true}, {"a", "a.>", false}, {">", "a", true}} {
-		if got := overlaps(tt.a, tt.b); got != tt.want {
+		if got := manifests.SubjectsOverlap(tt.a, tt.b); got != tt.want {
 			t.Errorf("overlaps(%s, %s) = %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}

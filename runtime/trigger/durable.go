@@ -51,31 +51,12 @@ func (c *Consumer) ensureDurable(ctx context.Context, stream jetstream.Stream) (
 // checkFilters refuses a filter that the stream could never serve.
 func checkFilters(t manifests.Trigger, subjects []string) error {
 	for _, f := range t.FilterSubjects {
-		served := slices.ContainsFunc(subjects, func(s string) bool { return overlaps(s, f) })
+		served := slices.ContainsFunc(subjects, func(s string) bool { return manifests.SubjectsOverlap(s, f) })
 		if !served {
 			return permanent{fmt.Errorf("filter_subjects %q lies outside stream %s, which takes %s", f, t.Stream, strings.Join(subjects, ", "))}
 		}
 	}
 	return nil
-}
-
-// overlaps reports whether two patterns have a subject in common.
-func overlaps(a, b string) bool {
-	for {
-		x, arest, amore := strings.Cut(a, ".")
-		y, brest, bmore := strings.Cut(b, ".")
-		switch {
-		case x == ">" || y == ">":
-			return true
-		case x != y && x != "*" && y != "*":
-			return false
-		case amore != bmore:
-			return false
-		case !amore:
-			return true
-		}
-		a, b = arest, brest
-	}
 }
 
 // permanent marks an error that waiting does not mend.

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"github.com/pelton-run/pelton/runtime/broker"
 	"github.com/pelton-run/pelton/runtime/engine"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Name    string // the host's id; made once and kept when empty
 	Region  string
 	Listen  string        // of the embedded server, unless URL is set
+	Sync    broker.Sync   // of the embedded server; broker.DefaultSync when 0
 	URL     string        // of a NATS cluster
 	NATS    []nats.Option // credentials and TLS for it
 	Cache   string        // of compiled code; below Data when empty
@@ -57,6 +59,9 @@ func (c *Config) complete() error {
 	}
 	if c.Cache == "" {
 		c.Cache = filepath.Join(c.Data, "cache")
+	}
+	if c.Sync == 0 {
+		c.Sync = broker.DefaultSync
 	}
 	if c.Grace == 0 {
 		c.Grace = DefaultGrace

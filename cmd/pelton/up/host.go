@@ -129,7 +129,7 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	if h.config.URL != "" {
 		h.nc, err = nats.Connect(h.config.URL, options...)
 	} else {
-		if h.server, err = broker.Start(h.config.Listen, h.config.Store, log); err != nil {
+		if h.server, err = broker.Start(h.config.Listen, h.config.Store, h.config.Sync, log); err != nil {
 			return err
 		}
 		h.nc, err = h.server.Connect(options...)

@@ -18,7 +18,7 @@ import (
 // where the state is, also when that host is gone; with the database it takes over,
 // and with an older copy of it, it does not.
 func TestStandby(t *testing.T) {
-	s, err := broker.Start("127.0.0.1:0", t.TempDir(), zerolog.Nop())
+	s, err := broker.Start("127.0.0.1:0", t.TempDir(), broker.DefaultSync, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -485,7 +485,7 @@ func TestOneMore(t *testing.T) {
 
 // OPS-5: a host that starts before NATS waits for it, and consumes soon after.
 func TestNATSComesLater(t *testing.T) {
-	server, err := broker.Start("127.0.0.1:0", t.TempDir(), zerolog.Nop())
+	server, err := broker.Start("127.0.0.1:0", t.TempDir(), broker.DefaultSync, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func TestNATSComesLater(t *testing.T) {
 	until(t, "it says that it waits", 20*time.Second, func() bool { return b.figures("one").State == status.StateFailing })
 	store := t.TempDir()
 	for n := 1; n <= 2; n++ { // the second time it comes back after a restart
-		server, err = broker.Start(strings.TrimPrefix(url, "nats://"), store, zerolog.Nop())
+		server, err = broker.Start(strings.TrimPrefix(url, "nats://"), store, broker.DefaultSync, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}
