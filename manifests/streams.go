@@ -12,7 +12,19 @@ const StreamsFile = "streams.yaml"
 
 // Streams is the content of a streams.yaml.
 type Streams struct {
-	Streams []Stream `json:"streams"`
+	Streams    []Stream `json:"streams,omitempty"`
+	DeadLetter Watching `json:"dead_letter,omitzero"`
+}
+
+// Watching says of which durables that are not Pelton's dead letters are kept.
+type Watching struct {
+	Watch []Watched `json:"watch,omitempty"`
+}
+
+// Watched names a durable.
+type Watched struct {
+	Stream  string `json:"stream" jsonschema:"required"`
+	Durable string `json:"durable" jsonschema:"required"`
 }
 
 // Stream declares one JetStream stream, in JetStream's own words.
@@ -51,6 +63,15 @@ func DecodeStreams(file string, src []byte) (*Streams, error) {
 			d.fail(at+".name", fmt.Sprintf("%q is declared twice", s.Streams[i].Name), "remove one of the two")
 		}
 		names[s.Streams[i].Name] = true
+	}
+	for i, w := range s.DeadLetter.Watch {
+		at := fmt.Sprintf("dead_letter.watch[%d]", i)
+		if !streamPattern.MatchString(w.Stream) {
+			d.fail(at+".stream", fmt.Sprintf("%q cannot be a stream's name", w.Stream), "use letters, digits, _ and -, such as ORDERS")
+		}
+		if !streamPattern.MatchString(w.Durable) {
+			d.fail(at+".durable", fmt.Sprintf("%q cannot be a durable's name", w.Durable), "use letters, digits, _ and -, as nats consumer ls shows it")
+		}
 	}
 	if err := d.problems(); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ grants:
 `
 	exitsManifest = `name: exits
 triggers: [{stream: WORK, filter_subjects: [exit.>], ack_wait: 3s}]
-retry: {max_deliver: 1, backoff: [100ms]}
+retry: {max_deliver: 1, backoff: [100ms], breaker: off}
 `
 	relayManifest = `name: relay
 triggers: [{stream: WORK, filter_subjects: [work.>], ack_wait: 3s}]

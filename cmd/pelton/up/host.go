@@ -94,6 +94,9 @@ func Start(ctx context.Context, config Config) (*Host, error) {
 	h.leaseRun = stopLeases
 	h.background.Go(func() { h.leases.Run(leaseCtx) })
 	h.background.Go(func() { h.ensureStreams(streams.Streams) })
+	watch := &trigger.Watch{JS: h.js, Watched: streams.DeadLetter.Watch, Log: config.Log,
+		Letters: &trigger.DeadLetters{JS: h.js, Config: manifests.DeadLetter{Subject: "dlq.{{subject}}"}, Host: config.Name, Region: config.Region}}
+	h.background.Go(func() { watch.Run(h.soft) })
 	h.load(ctx, candidates)
 	warm()
 	if err := h.register(); err != nil {
