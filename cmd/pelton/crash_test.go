@@ -74,10 +74,10 @@ func crashAt(t *testing.T, places string, embedded bool) {
 			first = false
 		}
 		if signal != 0 { // with most of the messages still waiting
-			l.slow.Store(true)
+			l.slow.Store(int64(50 * time.Millisecond))
 			until(t, "the first message", 20*time.Second, func() bool { return l.count("SELECT 1") == 1 && l.posts() > 0 })
 			h.cmd.Process.Signal(signal)
-			l.slow.Store(false)
+			l.slow.Store(0)
 		}
 		waitKilled(t, h, place)
 	}

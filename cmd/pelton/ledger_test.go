@@ -36,7 +36,8 @@ type ledger struct {
 	good, bad, exits []int
 
 	// The outside world.
-	slow   atomic.Bool
+	begun  atomic.Int64 // requests
+	slow   atomic.Int64 // how long its answers take, nanoseconds
 	status atomic.Int64 // that it answers all with, unless it is 0
 
 	mu     sync.Mutex
@@ -108,8 +109,10 @@ func (l *ledger) post(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if l.slow.Load() {
-		time.Sleep(50 * time.Millisecond) // its work
+	l.begun.Add(1)
+	select {
+	case <-time.After(time.Duration(l.slow.Load())): // its work
+	case <-r.Context().Done():
 	}
 	if status := l.status.Load(); status != 0 {
 		http.Error(w, "as the test wants it", int(status))
@@ -215,17 +218,27 @@ func (l *ledger) host(log *os.File, args ...string) *host {
 	return &host{t: l.t, exe: exe, log: log, args: args}
 }
 
-// settled waits until both functions have nothing left to do and the outbox is
-// empty.
+// settled waits until the functions have nothing left to do and the outbox is
+// empty, for a while: a durable that is just being made anew has nothing either.
 func (l *ledger) settled(limit time.Duration) {
 	l.t.Helper()
+	const steady = 2 * time.Second
 	var left string
+	var since time.Time // when there was nothing
 	defer func() {
 		if left != "" {
 			l.t.Error(left)
 		}
 	}()
-	until(l.t, "nothing left to do", limit, func() bool {
+	until(l.t, "nothing left to do", limit, func() (nothing bool) {
+		defer func() {
+			if !nothing {
+				since = time.Time{}
+			} else if since.IsZero() {
+				since = time.Now()
+			}
+			nothing = nothing && time.Since(since) >= steady
+		}()
 		for _, durable := range durables {
 			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 			c, err := l.js.Consumer(ctx, "WORK", durable)
