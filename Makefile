@@ -13,7 +13,7 @@ CACHE     := bin/testers/cache
 WAZERO     = $(shell $(GO) list -m -f '{{.Version}}' github.com/tetratelabs/wazero)
 VERSIONED  = -ldflags=-X=github.com/tetratelabs/wazero/internal/version.version=$(WAZERO)
 
-.PHONY: build functions testers compiled run demo test lint bench bench-engine nemesis soak fmt fuzz clean
+.PHONY: build functions testers compiled run demo test lint bench bench-engine bench-delivery nemesis soak fmt fuzz clean
 
 build: functions bin/pelton
 
@@ -88,6 +88,10 @@ nemesis: compiled
 KILLS ?= 500
 soak: compiled
 	PELTON_KILLS=$(KILLS) $(GO) test $(VERSIONED) -run TestSoak -v -timeout 120m ./cmd/pelton
+
+# What delivery costs: exactly-once state, an outbox, and nothing at all.
+bench-delivery: compiled
+	$(GO) test $(VERSIONED) -run '^$$' -bench 'Delivery|NoWork' -benchtime 1x -timeout 30m ./bench
 
 fuzz:
 	$(GO) test ./manifests -run '^$$' -fuzz FuzzDecode -fuzztime 30s

@@ -63,9 +63,9 @@ ON CONFLICT (id) DO UPDATE SET external_id = coalesce(excluded.external_id, exte
  revision = excluded.revision, removed = 0
 WHERE excluded.revision > videos.revision`
 
-// nativeIndex decodes with encoding/json and commits every 100 messages, then
+// nativeIndex decodes with encoding/json and commits every so many messages, then
 // acks them.
-func (r *rig) nativeIndex(b *testing.B, durable string, n int, migrations []manifests.Migration) time.Duration {
+func (r *rig) nativeIndex(b *testing.B, durable string, n, each int, migrations []manifests.Migration) time.Duration {
 	b.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "native.db")+"?_journal_mode=WAL&_synchronous=FULL&_txlock=immediate")
 	must(b, err)
@@ -87,7 +87,7 @@ func (r *rig) nativeIndex(b *testing.B, durable string, n int, migrations []mani
 	for done := 0; done < n; {
 		m, err := it.Next()
 		must(b, err)
-		if held = append(held, m); len(held) < 100 && done+len(held) < n {
+		if held = append(held, m); len(held) < each && done+len(held) < n {
 			continue
 		}
 		tx, err := db.Begin()

@@ -22,6 +22,7 @@ type HostReport struct {
 	Region    string    `json:"region,omitempty"`
 	Version   string    `json:"version"`
 	Started   time.Time `json:"started"`
+	Sync      string    `json:"sync,omitempty"` // of its embedded server
 	Functions []Figures `json:"functions"`
 }
 

@@ -229,6 +229,9 @@ func (h *Host) URL() string {
 // Report tells of the host and its functions.
 func (h *Host) Report() status.HostReport {
 	r := status.HostReport{Host: h.config.Name, Region: h.config.Region, Version: Version, Started: h.started}
+	if h.server != nil {
+		r.Sync = h.config.Sync.String()
+	}
 	for _, f := range h.functions {
 		r.Functions = append(r.Functions, f.status.Figures(h.place()))
 	}
