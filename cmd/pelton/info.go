@@ -21,7 +21,7 @@ type durability struct {
 	Server  string       `json:"server"`
 	Version string       `json:"version"`
 	Cluster string       `json:"cluster,omitempty"`
-	Hosts   []hostSync     `json:"hosts"`
+	Hosts   []hostSync   `json:"hosts"`
 	Streams []streamKept `json:"streams"`
 }
 

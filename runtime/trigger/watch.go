@@ -79,7 +79,7 @@ func (w *Watch) session(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", AdvisoryStream, err)
 		}
-		if err := w.keep(ctx, msg.Data()); err != nil {
+		if err = w.keep(ctx, msg.Data()); err != nil {
 			w.Log.Warn().Err(err).Msg("a dead letter of a watched durable could not be stored; it is tried again")
 			err = msg.NakWithDelay(advisoryAgain)
 		} else {
