@@ -219,18 +219,15 @@ func runNemesis(t *testing.T, seed uint64, lasts time.Duration) {
 		n.hosts[i].start()
 		t.Cleanup(n.hosts[i].kill)
 		if i == 0 {
-			until(t, "the streams are there", 60*time.Second, func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := l.js.Consumer(ctx, "WORK", "ledger")
-				return err == nil
-			})
+			until(t, "the streams are there", 60*time.Second, func() bool { return l.exists("WORK") && l.exists("DONE") && l.exists("RELAYED") })
+			l.publish(1)
+			until(t, "the first host has the state", 60*time.Second, func() bool { return l.count("SELECT count(*) FROM rows") == 1 })
 		}
 	}
 	end := time.Now().Add(lasts)
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
-		for i := 0; time.Now().Before(end); i++ {
+		for i := 2; time.Now().Before(end); i++ {
 			l.publish(i)
 			time.Sleep(5 * time.Millisecond) // a busy stream, not a flood
 		}
