@@ -68,6 +68,7 @@ type Call struct {
 	deliveries []Delivery
 	batch      Delivery // what the batch as a whole said and published
 	open       uint32   // the delivery between begin and end
+	lostBy     uint32   // the delivery that was open when the transaction was lost
 	tx         Tx
 	txDone     bool
 	timeout    time.Duration
@@ -337,6 +338,23 @@ func (c *Call) Close() {
 		c.tx.Rollback() // the state is the same whether or not it reports an error
 	}
 	c.buffers, c.tickets = nil, nil
+}
+
+// Lost reports whether the transaction was undone under the handler. Then the open
+// delivery is the one that was so at that moment.
+func (c *Call) Lost() bool {
+	if c.tx == nil || c.txDone || !c.tx.Lost() {
+		return false
+	}
+	c.open = c.lostBy
+	return true
+}
+
+// afterSQL notes by which delivery the transaction was lost.
+func (c *Call) afterSQL(err error) {
+	if err != nil && c.lostBy == 0 && c.tx.Lost() {
+		c.lostBy = c.open
+	}
 }
 
 // CloseOpen forgets which delivery was open: it is not the one to blame.

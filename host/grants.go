@@ -61,6 +61,8 @@ type Tx interface {
 	// Seal notes for the commit which messages are done, and what is to be sent
 	// after it.
 	Seal(ctx context.Context, function string, done []*Message, send []*Outgoing) error
+	// Lost reports whether the transaction was undone under the handler.
+	Lost() bool
 	// Undo takes back everything, and goes on in a transaction that is new.
 	Undo(ctx context.Context) error
 	// Commit and Rollback end the transaction and give the writer back.

@@ -20,7 +20,8 @@ func SourceOf(function string, m *Message) Source {
 
 // Position is how far an inbox is with a source.
 type Position struct {
-	Floor  uint64    // everything up to here is done
+	Since  uint64    // the first that was done
+	Floor  uint64    // everything from there up to here is done
 	High   uint64    // the highest sequence that is done
 	HighAt time.Time // when that message was stored in its stream
 }

@@ -55,7 +55,9 @@ func (c *Call) Exec(id uint32, database, query string, args []any) (Result, erro
 	if err := c.countStatement(); err != nil {
 		return Result{}, err
 	}
-	return c.tx.Exec(c.Context(), query, args)
+	r, err := c.tx.Exec(c.Context(), query, args)
+	c.afterSQL(err)
+	return r, err
 }
 
 func (c *Call) writes(id uint32, database string) error {
@@ -93,7 +95,9 @@ func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, erro
 		return nil, err
 	}
 	if database == c.grants.Write && c.tx != nil {
-		return c.tx.Query(c.Context(), query, args, c.limits.Rows)
+		rows, err := c.tx.Query(c.Context(), query, args, c.limits.Rows)
+		c.afterSQL(err)
+		return rows, err
 	}
 	return db.Query(c.Context(), query, args, c.limits.Rows)
 }

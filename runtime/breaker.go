@@ -65,10 +65,21 @@ func (b *breaker) fail(m *host.Message, text string, now time.Time) bool {
 	return b.open
 }
 
-// succeed takes note of a message that was handled, whatever with. It reports
-// whether that closed the breaker.
-func (b *breaker) succeed() (closed bool) {
-	if !b.failing.Load() {
+// settled takes note of a message that its handler gave up on: that is no success,
+// and no sign of an outage either.
+func (b *breaker) settled(m *host.Message) {
+	if m.Stream == "" || !b.failing.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.failed)
+}
+
+// succeed takes note of a message that was handled well, and reports whether that
+// closed the breaker.
+func (b *breaker) succeed(m *host.Message) (closed bool) {
+	if m.Stream == "" || !b.failing.Load() {
 		return false
 	}
 	b.mu.Lock()

@@ -20,6 +20,7 @@ const (
 	settleTimeout = 30 * time.Second
 	lingerTimeout = 3 * time.Second
 	giveBack      = 100 * time.Millisecond // the delay of what a stopping host gives back
+	letterTimeout = 5 * time.Second        // for what a dead letter needs before the commit
 	sendAgain     = time.Second            // the delay of what waits for the outbox
 )
 
@@ -99,7 +100,7 @@ func (f *Function) try(ctx context.Context, a *attempt, batch []Delivery) (rest 
 		a.call.FailAll(err, true)
 		f.judge(ctx, a, batch)
 		if err := f.makeDurable(ctx, a, batch); err != nil { // it is of the host's doing
-			a.postpone(err, f.policy.last())
+			a.postpone(err, f.later(ctx))
 		}
 	}
 	f.settleKnown(ctx, a)
@@ -141,9 +142,18 @@ func (f *Function) invoke(ctx context.Context, a *attempt, batch []Delivery, com
 		return batch, err
 	}
 	if err != nil {
-		a.postpone(err, f.policy.last())
+		a.postpone(err, f.later(ctx))
 	}
 	return batch, nil
+}
+
+// later is after how long what the host could not do is tried again: at once by
+// another one, when this one stops.
+func (f *Function) later(ctx context.Context) time.Duration {
+	if ctx.Err() != nil {
+		return giveBack
+	}
+	return f.policy.last()
 }
 
 // open opens the transaction, and takes out of the batch what is done already.
@@ -184,11 +194,11 @@ func (f *Function) run(ctx context.Context, a *attempt, batch []Delivery) error 
 	err := f.invoker.Invoke(a.call)
 	f.Stats.invoked(time.Since(start), a.call.Usage)
 	host.CrashPoint("handled", "")
-	if err == nil {
+	if err == nil && !a.call.Lost() {
 		err = a.call.Finish()
 	}
-	if errors.Is(err, host.ErrTxLost) {
-		a.call.CloseOpen()
+	if a.call.Lost() { // whatever the handler made of that
+		return errors.Join(err, host.ErrTxLost)
 	}
 	return err
 }
@@ -210,7 +220,7 @@ func (f *Function) judge(ctx context.Context, a *attempt, batch []Delivery) {
 		made := &a.call.Deliveries()[i]
 		if made.Outcome.Disposition == host.Ack {
 			a.verdicts = append(a.verdicts, Verdict{Action: Ack})
-			if f.breaker.succeed() {
+			if f.breaker.succeed(d.Message()) {
 				f.log.Info().Msg("a message succeeded; the function goes on as before")
 			}
 			continue
@@ -237,7 +247,9 @@ func (f *Function) verdict(ctx context.Context, d Delivery, o host.Outcome) Verd
 		step = int(m.NumDelivered)
 	}
 	if o.Disposition == host.Term {
-		f.breaker.succeed()
+		if !r.Condemned() {
+			f.breaker.settled(m)
+		}
 	} else if f.breaker.fail(m, o.Reason, now) {
 		o.Blameless, step = true, len(f.policy.Backoff)
 	}
@@ -288,11 +300,14 @@ func (f *Function) makeDurable(ctx context.Context, a *attempt, batch []Delivery
 	if f.outbox == nil {
 		return nil
 	}
+	ctx, cancel := linger(ctx) // what is finished is kept, also when the host cannot wait
+	defer cancel()
 	a.done, a.send = a.done[:0], a.call.Publishes(a.send[:0])
+	var failed error
 	for i, d := range batch {
 		v := &a.verdicts[i]
 		if v.Action == GiveUp {
-			f.takeLetter(ctx, a, d, v)
+			failed = f.takeLetter(ctx, a, d, v, failed)
 		}
 		if v.Action != Retry {
 			a.done = append(a.done, d.Message())
@@ -301,11 +316,10 @@ func (f *Function) makeDurable(ctx context.Context, a *attempt, batch []Delivery
 	if err := a.call.Commit(ctx, a.done, a.send); err != nil || len(a.send) == 0 {
 		return err
 	}
-	ctx, cancel := linger(ctx)
-	defer cancel()
 	if err := f.outbox.flush(ctx); err != nil {
 		for i := range a.verdicts {
-			if v := &a.verdicts[i]; v.Action != Retry { // it is done, and known when it comes again
+			// It is done, and known when it comes again; a request does not come again.
+			if v := &a.verdicts[i]; v.Action != Retry && batch[i].Message().Stream != "" {
 				*v = Verdict{Action: Retry, Delay: sendAgain, Error: err.Error()}
 			}
 		}
@@ -314,21 +328,32 @@ func (f *Function) makeDurable(ctx context.Context, a *attempt, batch []Delivery
 }
 
 // takeLetter puts the dead letter of a message among what is sent after the
-// commit. If it cannot be made, the message is kept.
-func (f *Function) takeLetter(ctx context.Context, a *attempt, d Delivery, v *Verdict) {
-	letter, err := f.letter(ctx, d, v)
+// commit. If it cannot be made, the message is kept, and so are the others of the
+// batch: the database must not wait for each of them. It returns why.
+func (f *Function) takeLetter(ctx context.Context, a *attempt, d Delivery, v *Verdict, failed error) error {
+	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
+	defer cancel()
+	letter, err := (*host.Outgoing)(nil), failed
+	if failed == nil {
+		letter, err = f.letter(ctx, d, v)
+	}
 	if err != nil {
 		text := err.Error()
-		if errors.Is(err, ErrAgain) {
+		switch {
+		case errors.Is(err, ErrAgain):
 			text = v.Error
+		case !errors.Is(err, ErrLoop):
+			failed = err
 		}
 		*v = Verdict{Action: Retry, Delay: f.policy.last(), Error: text}
-		return
+		return failed
 	}
+	f.troubles.clear(letters)
 	if letter != nil {
 		a.send = append(a.send, letter)
 		v.Kept = true
 	}
+	return nil
 }
 
 // letter makes the dead letter of a message. Errors show in the function's state
@@ -363,7 +388,9 @@ func (f *Function) giveUp(ctx context.Context, d Delivery, v *Verdict) error {
 			f.troubles.clear(letters)
 			return nil
 		}
-		f.troubles.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
+		if errors.Is(err, ErrNotStored) {
+			f.troubles.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
+		}
 	}
 	if errors.Is(err, ErrAgain) {
 		err = nil

@@ -187,7 +187,7 @@ func TestTakenDown(t *testing.T) {
 // A dead letter that cannot be stored leaves the message in the stream.
 func TestDeadLetterNotStored(t *testing.T) {
 	batch, got := batchOf(1)
-	got[0].giveUp = errors.New("no stream takes it")
+	got[0].giveUp = fmt.Errorf("%w: no stream takes it", ErrNotStored)
 	f := newFunction(t, nil, func(c *host.Call) error {
 		endAll(c, func(int) host.Outcome { return host.Outcome{Disposition: host.Term} })
 		return nil
@@ -234,6 +234,7 @@ func (f *fakeTx) Savepoint(context.Context) error { return f.note("savepoint") }
 func (f *fakeTx) Release(context.Context) error   { return f.note("release") }
 func (f *fakeTx) Restore(context.Context) error   { return f.note("restore") }
 func (f *fakeTx) Rollback() error                 { return f.note("rollback") }
+func (f *fakeTx) Lost() bool                      { return false }
 func (f *fakeTx) Undo(context.Context) error      { return f.note("undo") }
 func (f *fakeTx) Commit(context.Context) error    { f.note("commit"); return f.commit }
 func (f *fakeTx) Known(context.Context, string, []*host.Message) ([]bool, error) {

@@ -16,6 +16,8 @@ import (
 var (
 	// ErrLoop says that it is a dead letter itself, and those do not loop.
 	ErrLoop = errors.New("dead letters of dead letters are not stored")
+	// ErrNotStored says that its stream did not take it.
+	ErrNotStored = errors.New("the dead letter is not stored")
 	// ErrAgain says that it has one already.
 	ErrAgain = errors.New("it has a dead letter already")
 )
@@ -76,7 +78,7 @@ func New(m *manifests.Manifest, digest string, invoker Invoker, grants *host.Gra
 	}
 	f.breaker = newBreaker(bool(m.Retry.Breaker), f.policy.last())
 	if grants.Write != "" {
-		f.outbox = &outbox{function: m.Name, db: grants.Databases[grants.Write], sender: grants.Sender}
+		f.outbox = newOutbox(m.Name, grants.Databases[grants.Write], grants.Sender)
 	}
 	return f
 }

@@ -2,8 +2,8 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,18 +26,33 @@ type outbox struct {
 	db       host.Database
 	sender   host.Sender
 
-	mu   sync.Mutex // of whoever sends
-	sent int64      // rows up to here are stored in their streams
+	turn   chan struct{} // holds one value: whoever takes it sends
+	sent   int64         // rows up to here are stored in their streams
+	failed time.Time     // when sending last failed
 
 	backlog atomic.Int64
 	failure atomic.Pointer[string]
 }
 
+func newOutbox(function string, db host.Database, sender host.Sender) *outbox {
+	o := &outbox{function: function, db: db, sender: sender, turn: make(chan struct{}, 1)}
+	o.turn <- struct{}{}
+	return o
+}
+
 // flush sends everything that is committed, in its order. It returns when it is
 // stored, or why it is not.
 func (o *outbox) flush(ctx context.Context) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	begun := time.Now()
+	select {
+	case <-o.turn:
+		defer func() { o.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for others to send: %w", context.Cause(ctx))
+	}
+	if text := o.failure.Load(); text != nil && o.failed.After(begun) {
+		return errors.New(*text) // as it went for the one before
+	}
 	for {
 		page, err := o.db.Unsent(ctx, o.function, o.sent)
 		if err == nil && len(page) == 0 {
@@ -75,6 +90,7 @@ func (o *outbox) send(ctx context.Context, page []host.Unsent) error {
 
 func (o *outbox) fail(err error) {
 	text := err.Error()
+	o.failed = time.Now()
 	o.failure.Store(&text)
 	// For the count the caller's time may be over already.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -1,6 +1,9 @@
 package runtime
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // State is how well a function is, from the worst to the best.
 type State uint8
@@ -30,12 +33,17 @@ const (
 type troubles struct {
 	mu      sync.Mutex
 	reasons [kinds]string
+	since   [kinds]time.Time // when it was last so
 }
+
+// lettersFor is how long it is said that dead letters cannot be stored after that
+// was last so: the message may have gone to another host.
+const lettersFor = 10 * time.Minute
 
 func (t *troubles) set(kind int, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.reasons[kind] = reason
+	t.reasons[kind], t.since[kind] = reason, time.Now()
 }
 
 func (t *troubles) clear(kind int) { t.set(kind, "") }
@@ -43,6 +51,9 @@ func (t *troubles) clear(kind int) { t.set(kind, "") }
 func (t *troubles) get(kind int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if kind == letters && time.Since(t.since[kind]) > lettersFor {
+		return ""
+	}
 	return t.reasons[kind]
 }
 

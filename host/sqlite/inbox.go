@@ -14,14 +14,14 @@ import (
 )
 
 // The tables of delivery. A source is a durable's messages as one function takes
-// them in one epoch; done lies above its floor, everything up to the floor is
-// done. An outbox row is sent after its commit, in the order of ids, which are
-// not used twice.
+// them in one epoch. Everything from since, the first that was done, up to the floor
+// is done; what else is done has a row. An outbox row is sent after its commit, in
+// the order of ids, which are not used twice.
 const schema = `
 CREATE TABLE IF NOT EXISTS _pelton_identity (uuid TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS _pelton_sources (
 	id INTEGER PRIMARY KEY, function TEXT NOT NULL, epoch TEXT NOT NULL, durable TEXT NOT NULL, stream TEXT NOT NULL,
-	created INTEGER NOT NULL, floor INTEGER NOT NULL DEFAULT 0, high INTEGER NOT NULL DEFAULT 0, high_at INTEGER NOT NULL DEFAULT 0,
+	created INTEGER NOT NULL, since INTEGER NOT NULL DEFAULT 0, floor INTEGER NOT NULL DEFAULT 0, high INTEGER NOT NULL DEFAULT 0, high_at INTEGER NOT NULL DEFAULT 0,
 	UNIQUE (function, epoch, durable, stream, created)) STRICT;
 CREATE TABLE IF NOT EXISTS _pelton_done (
 	source INTEGER NOT NULL, sequence INTEGER NOT NULL, PRIMARY KEY (source, sequence)) STRICT, WITHOUT ROWID;
@@ -85,7 +85,7 @@ func (d *Database) Position(ctx context.Context, s host.Source) (p host.Position
 	}
 	defer d.give()
 	err = w.policy.asHost(func() error {
-		found, err := w.find(ctx, s)
+		found, err := d.source(ctx, w, s)
 		if found != nil {
 			p = found.position
 		}
@@ -133,12 +133,12 @@ func (d *Database) remember(s host.Source, known *source) {
 }
 
 func (w *connection) find(ctx context.Context, s host.Source) (*source, error) {
-	const query = `SELECT id, floor, high, high_at, (SELECT count(*) FROM _pelton_done WHERE source = id)
+	const query = `SELECT id, since, floor, high, high_at, (SELECT count(*) FROM _pelton_done WHERE source = id)
 		FROM _pelton_sources WHERE function = ? AND epoch = ? AND durable = ? AND stream = ? AND created = ?`
 	found := &source{}
 	var at int64
 	err := w.conn.QueryRowContext(ctx, query, s.Function, s.Epoch, s.Durable, s.Stream, s.Created).
-		Scan(&found.id, &found.position.Floor, &found.position.High, &at, &found.rows)
+		Scan(&found.id, &found.position.Since, &found.position.Floor, &found.position.High, &at, &found.rows)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -188,7 +188,7 @@ func (t *tx) done(ctx context.Context, s *source, messages []*host.Message) ([]b
 		case m.Timestamp.Sub(s.position.HighAt) > maxSkew:
 			return nil, fmt.Errorf("%w: message %d was stored at %s, and one with the number %d, which is done, at %s", host.ErrWentBack,
 				m.StreamSeq, m.Timestamp.UTC().Format(time.RFC3339), s.position.High, s.position.HighAt.UTC().Format(time.RFC3339))
-		case m.StreamSeq <= s.position.Floor:
+		case m.StreamSeq >= s.position.Since && m.StreamSeq <= s.position.Floor:
 			note(i)
 			continue
 		}
@@ -239,7 +239,7 @@ func (t *tx) mark(ctx context.Context, function string, done []*host.Message) er
 		return err
 	}
 	if s == nil {
-		if s, err = t.newSource(ctx, key); err != nil {
+		if s, err = t.newSource(ctx, key, lowest(done)); err != nil {
 			return err
 		}
 	}
@@ -270,7 +270,7 @@ func (t *tx) advance(ctx context.Context, s *source, to host.Position, more int)
 	t.d.mu.Unlock()
 	if raised > to.Floor && rows >= raiseEvery {
 		to.Floor, rows = raised, 0
-		if err := t.exec(ctx, `DELETE FROM _pelton_done WHERE source = ? AND sequence <= ?`, s.id, raised); err != nil {
+		if err := t.exec(ctx, `DELETE FROM _pelton_done WHERE source = ? AND sequence BETWEEN ? AND ?`, s.id, to.Since, raised); err != nil {
 			return err
 		}
 	}
@@ -282,9 +282,19 @@ func (t *tx) advance(ctx context.Context, s *source, to host.Position, more int)
 	return nil
 }
 
-func (t *tx) newSource(ctx context.Context, key host.Source) (*source, error) {
-	const insert = `INSERT INTO _pelton_sources (function, epoch, durable, stream, created) VALUES (?, ?, ?, ?, ?)`
-	if err := t.exec(ctx, insert, key.Function, key.Epoch, key.Durable, key.Stream, key.Created); err != nil {
+func lowest(messages []*host.Message) uint64 {
+	low := messages[0].StreamSeq
+	for _, m := range messages {
+		low = min(low, m.StreamSeq)
+	}
+	return low
+}
+
+// newSource makes a source that begins with a message: what the durable passed over
+// before that was never handled here.
+func (t *tx) newSource(ctx context.Context, key host.Source, since uint64) (*source, error) {
+	const insert = `INSERT INTO _pelton_sources (function, epoch, durable, stream, created, since) VALUES (?, ?, ?, ?, ?, ?)`
+	if err := t.exec(ctx, insert, key.Function, key.Epoch, key.Durable, key.Stream, key.Created, since); err != nil {
 		return nil, err
 	}
 	s, err := t.w.find(ctx, key)

@@ -129,6 +129,9 @@ func (t *tx) Commit(context.Context) error {
 	return nil
 }
 
+// Lost implements host.Tx.
+func (t *tx) Lost() bool { return t.lost }
+
 // Undo implements host.Tx.
 func (t *tx) Undo(context.Context) error {
 	t.onCommit = nil

@@ -227,7 +227,11 @@ func (c *Consumer) prepare(ctx context.Context, created time.Time) error {
 	if err := c.config.Attempts.load(ctx); err != nil {
 		return err
 	}
-	if c.config.Marks == "" || c.marks != nil {
+	if c.marks != nil {
+		c.marks.clear(created.UnixNano()) // no handler runs now, and the stream may be another
+		return nil
+	}
+	if c.config.Marks == "" {
 		return nil
 	}
 	m, left, err := openMarks(c.config.Marks, created.UnixNano(), c.config.Concurrency, c.config.Trigger.Batch.Max)

@@ -39,11 +39,19 @@ func (w *crew) run(ctx, hard context.Context, number int) {
 	for {
 		w.enter()
 		w.turn.Lock()
-		admission, err := w.consumer.config.Dispatcher.Admit(ctx)
-		if err != nil {
-			admission.Limit = 1 // ctx has ended, and what is in the queue is given back
+		batch = batch[:0]
+		d := w.first(ctx)
+		if d == nil {
+			w.turn.Unlock()
+			return
 		}
-		batch = w.fill(ctx, batch[:0], admission.Limit)
+		// Only who has a message asks: the right to try one must not wait for it.
+		admission, err := w.consumer.config.Dispatcher.Admit(ctx)
+		if err != nil { // ctx has ended
+			w.giveBack(d)
+		} else {
+			batch = w.fill(ctx, batch, d, admission.Limit)
+		}
 		if more := 0; len(batch) > 0 {
 			if more = w.leave(); more > 0 {
 				w.group.Go(func() { w.run(ctx, hard, more) })
@@ -57,9 +65,16 @@ func (w *crew) run(ctx, hard context.Context, number int) {
 			admission.Release()
 		}
 		if len(batch) == 0 {
-			return
+			w.stay()
 		}
 	}
+}
+
+// stay takes back that this worker waits: it enters again.
+func (w *crew) stay() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting--
 }
 
 // dispatch has a batch handled, and says so where it is seen if the host dies. A
@@ -98,18 +113,13 @@ func (w *crew) leave() int {
 	return w.workers - 1
 }
 
-// fill makes a batch: the first message whenever it comes, then more until there
-// are enough or the wait is over. A message that has come before is in smaller
-// company, and so are the others of its batch. An empty batch says that there
-// will be none. limit, when not 0, is the most.
-func (w *crew) fill(ctx context.Context, batch []runtime.Delivery, limit int) []runtime.Delivery {
+// fill makes a batch: its first message, then more until there are enough or the
+// wait is over. A message that has come before is in smaller company, and so are
+// the others of its batch. limit, when not 0, is the most.
+func (w *crew) fill(ctx context.Context, batch []runtime.Delivery, d *delivery, limit int) []runtime.Delivery {
 	most := w.consumer.config.Trigger.Batch.Max
 	if limit > 0 {
 		most = min(most, limit)
-	}
-	d := w.first(ctx)
-	if d == nil {
-		return batch
 	}
 	batch = append(batch, d)
 	most = min(most, d.company(ctx, most))

@@ -168,7 +168,7 @@ func (l *DeadLetters) store(ctx context.Context, letter *host.Outgoing) error {
 	msg := &nats.Msg{Subject: letter.Subject, Header: nats.Header(maps.Clone(letter.Headers)), Data: letter.Data}
 	if _, err := l.JS.PublishMsg(ctx, msg, jetstream.WithMsgID(letter.MsgID)); err != nil {
 		l.forget()
-		return fmt.Errorf("store dead letter on %s: %w", letter.Subject, err)
+		return fmt.Errorf("%w on %s: %w", runtime.ErrNotStored, letter.Subject, err)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func TestCompany(t *testing.T) {
 		want := []int{16, 6, 1, 1, 1, 1}
 		for i, n := range want {
 			begin := time.Now()
-			batch := w.fill(t.Context(), nil, 0)
+			batch := w.fill(t.Context(), nil, w.first(t.Context()), 0)
 			if len(batch) != n {
 				t.Fatalf("batch %d has %d, want %d", i, len(batch), n)
 			}
@@ -105,15 +105,14 @@ func TestCompany(t *testing.T) {
 		for range 3 {
 			add(1, nil)
 		}
-		if batch := w.fill(t.Context(), nil, 1); len(batch) != 1 {
+		if batch := w.fill(t.Context(), nil, w.first(t.Context()), 1); len(batch) != 1 {
 			t.Errorf("%d while one at a time is admitted", len(batch))
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		close(queue)
-		if batch := w.fill(ended, nil, 2); len(batch) != 0 {
-			// what is left is given back, which these have no stream for
-			t.Errorf("%d after the end", len(batch))
+		if d := w.first(ended); d != nil { // what is left is given back
+			t.Error("a message after the end")
 		}
 	})
 }
