@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +50,8 @@ type DeadLetters struct {
 	Region   string
 
 	mu      sync.Mutex
-	subject string    // that was last seen to be taken by a stream
+	taken   []string  // the subjects of the stream that was last seen to take one
+	maxSize int       // of its messages; 0 is no bound
 	checked time.Time // when
 }
 
@@ -67,10 +69,11 @@ func (l *DeadLetters) make(ctx context.Context, m *host.Message, v runtime.Verdi
 		Headers: l.headers(m, v), Data: m.Data,
 		MsgID: "dlq/" + l.Function + "/" + m.Consumer + "/" + m.Identity(),
 	}
-	if err := l.ensureStream(ctx, letter.Subject, replicas); err != nil {
+	most, err := l.room(ctx, letter.Subject, replicas)
+	if err != nil {
 		return nil, err
 	}
-	if max := l.JS.Conn().MaxPayload(); max > 0 && int64(size(letter)) > max {
+	if size(letter) > most {
 		if err := l.storeBody(ctx, letter, m, replicas); err != nil {
 			return nil, err
 		}
@@ -179,22 +182,38 @@ func (l *DeadLetters) forget() {
 	l.checked = time.Time{}
 }
 
-// ensureStream makes sure that a stream takes a dead letter, and creates ours for
-// what begins with dlq.
-func (l *DeadLetters) ensureStream(ctx context.Context, subject string, replicas int) error {
+// room is how large a dead letter may be: as its stream and the server take it. It
+// makes the stream if none takes what begins with dlq.
+func (l *DeadLetters) room(ctx context.Context, subject string, replicas int) (most int, err error) {
+	most = int(l.JS.Conn().MaxPayload())
 	l.mu.Lock()
-	fresh := time.Since(l.checked) < checkedFor && l.subject == subject
+	fresh := time.Since(l.checked) < checkedFor && slices.ContainsFunc(l.taken, func(s string) bool { return manifests.SubjectMatches(s, subject) })
+	if fresh && l.maxSize > 0 {
+		most = min(most, l.maxSize)
+	}
 	l.mu.Unlock()
 	if fresh {
-		return nil
+		return most, nil
 	}
 	if err := EnsureDeadLetterStream(ctx, l.JS, subject, replicas); err != nil {
-		return err
+		return 0, err
 	}
+	name, err := l.JS.StreamNameBySubject(ctx, subject)
+	if err != nil {
+		return 0, fmt.Errorf("look up the stream of dead letters: %w", err)
+	}
+	s, err := l.JS.Stream(ctx, name)
+	if err != nil {
+		return 0, fmt.Errorf("look up the stream of dead letters: %w", err)
+	}
+	config := s.CachedInfo().Config
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.subject, l.checked = subject, time.Now()
-	return nil
+	l.taken, l.maxSize, l.checked = config.Subjects, max(0, int(config.MaxMsgSize)), time.Now()
+	if l.maxSize > 0 {
+		most = min(most, l.maxSize)
+	}
+	return most, nil
 }
 
 // EnsureDeadLetterStream makes the stream of dead letters when a subject is one of

@@ -36,6 +36,9 @@ func (r *rig) deadLetters(n int) (*Letters, []Letter) {
 // byte by byte, on its subject with its headers.
 func TestLargeDeadLetters(t *testing.T) {
 	r := newRig(t)
+	r.stream(jetstream.StreamConfig{Name: DeadLetterStream, Subjects: []string{DeadLetterSubjects}, MaxMsgSize: 8 << 10})
+	small := bytes.Repeat([]byte("x"), 8<<10) // larger than the stream of dead letters takes
+	r.publish("a.small", string(small))
 	full := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // the default max_payload
 	beside := &nats.Msg{Subject: "a.beside", Data: full[:1_048_000], Header: nats.Header{"X": {strings.Repeat("h", 480)}}}
 	for _, m := range []*nats.Msg{{Subject: "a.full", Data: full}, beside} {
@@ -52,7 +55,7 @@ func TestLargeDeadLetters(t *testing.T) {
 		}
 		return host.Outcome{Disposition: host.Nak, Reason: strings.Repeat("long ", 20_000)}
 	})
-	l, all := r.deadLetters(2)
+	l, all := r.deadLetters(3)
 	again.Store(true)
 	for _, x := range all {
 		if x.Attempts != 2 || x.Body == "" || x.Reason != runtime.ReasonMaxDeliver {
@@ -62,6 +65,9 @@ func TestLargeDeadLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, m := full, <-seen
+		if m.Subject == "a.small" {
+			want = small
+		}
 		if m.Subject == "a.beside" {
 			want = beside.Data
 			if got := strings.Join(m.Headers["X"], ""); got != beside.Header.Get("X") {
