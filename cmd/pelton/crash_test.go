@@ -19,8 +19,8 @@ var crashes = []string{
 	"done marked#2", "before commit#2", "after commit#2", "before send#1", "before send#2", "between sends#7", "after send#2",
 	"before ack#4", "after ack#4", "before charge#1", "before nak#1", "before nak#2",
 	"before letter#1", "before term#1", "before term#2", "after term#2", "sweep#1", "before forget#1",
-	"handler#9 before suspect#1", "handler#9 before marks cleared#1", "before ack#1 known#1", "after commit#1 known#1 after ack#2",
-	"before send#1 sweep#1 before send#1", "before term=work.9#1 known#1",
+	"handler#9 before suspect#1", "handler#9 before marks cleared#1", "before ack=ledger/work.1#1 known#1", "after commit#1 known#1 after ack#2",
+	"before send#1 sweep#1 before send#1", "before term=ledger/work.9#1 known#1",
 	"TERM before give back#1",
 }
 
@@ -84,7 +84,7 @@ func crashAt(t *testing.T, places string, embedded bool) {
 	h.env = nil
 	h.start()
 	t.Cleanup(h.kill)
-	l.settled(20 * time.Second)
+	l.settled(90 * time.Second)
 	l.check()
 }
 
@@ -138,7 +138,7 @@ func waitKilled(t *testing.T, h *host, place string) {
 		if !ok || !exit.Sys().(syscall.WaitStatus).Signaled() {
 			t.Fatalf("the host ended with %v, and did not die at %q", err, place)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		h.cmd.Process.Kill()
 		<-ended
 		t.Fatalf("the host did not get to %q", place)

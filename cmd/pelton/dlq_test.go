@@ -15,6 +15,7 @@ func TestDLQ(t *testing.T) {
 	const messages = 6 // none of them a seventh, which is refused once more
 	l := newLedger(t, 1)
 	l.replace("ledger.yaml", "max_deliver: 5", "max_deliver: 1")
+	l.redriven = true
 	l.status.Store(http.StatusServiceUnavailable)
 	port := freePort(t)
 	l.connect("nats://" + port)

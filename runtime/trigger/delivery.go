@@ -98,6 +98,13 @@ func (d *delivery) company(ctx context.Context, most int) int {
 	return max(1, most>>min(max(int(d.message.NumDelivered)-1, r.Starts), 16))
 }
 
+// crashPoint is a place where a test may have the host die, at this delivery.
+func (d *delivery) crashPoint(name string) {
+	if host.CrashPoints {
+		host.CrashPoint(name, d.message.Consumer+"/"+d.message.Subject)
+	}
+}
+
 // reply tells the stream of the delivery, by the words of its protocol.
 func (d *delivery) reply(words string) error {
 	return d.consumer.config.JS.Conn().Publish(d.msg.Reply, []byte(words))
@@ -116,11 +123,11 @@ func (d *delivery) settle(words string) error {
 
 // Ack implements runtime.Delivery.
 func (d *delivery) Ack(context.Context, *host.Response) error {
-	host.CrashPoint("before ack", d.message.Subject)
+	d.crashPoint("before ack")
 	if err := d.settle("+ACK"); err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
-	host.CrashPoint("after ack", d.message.Subject)
+	d.crashPoint("after ack")
 	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }
@@ -131,10 +138,10 @@ func (d *delivery) Retry(ctx context.Context, v runtime.Verdict) error {
 	var err error
 	if v.Charged {
 		key := recordKey(d.consumer.config.Function, &d.message)
-		host.CrashPoint("before charge", d.message.Subject)
+		d.crashPoint("before charge")
 		err = d.consumer.config.Attempts.put(ctx, key, v.Record, d.consumer.replicas)
 	}
-	host.CrashPoint("before nak", d.message.Subject)
+	d.crashPoint("before nak")
 	if err := errors.Join(err, d.settle(nakAfter(v.Delay))); err != nil {
 		return fmt.Errorf("nak: %w", err)
 	}
@@ -158,16 +165,16 @@ func (d *delivery) GiveUp(ctx context.Context, v runtime.Verdict, letter *host.O
 		return fmt.Errorf("term: %w", errLeaseLost)
 	}
 	if letter != nil {
-		host.CrashPoint("before letter", d.message.Subject)
+		d.crashPoint("before letter")
 		if err := d.consumer.config.DeadLetters.store(ctx, letter); err != nil {
 			return err
 		}
 	}
-	host.CrashPoint("before term", d.message.Subject)
+	d.crashPoint("before term")
 	if err := d.settle("+TERM " + v.Reason); err != nil {
 		return fmt.Errorf("term: %w", err)
 	}
-	host.CrashPoint("after term", d.message.Subject)
+	d.crashPoint("after term")
 	d.consumer.config.Attempts.clear(d.consumer.config.Function, &d.message)
 	return nil
 }

@@ -202,6 +202,11 @@ func (h *Host) register() error {
 		}
 		h.services = append(h.services, svc)
 	}
+	if h.nc.IsConnected() { // so that who asks right after the start gets an answer
+		if err := h.nc.FlushTimeout(flushTimeout); err != nil {
+			h.config.Log.Warn().Err(err).Msg("the micro services may answer a moment later")
+		}
+	}
 	return nil
 }
 
