@@ -465,7 +465,7 @@ func hostOf(ctx context.Context, nc *nats.Conn, function string, known map[strin
 	}
 	for _, r := range reports {
 		for _, f := range r.Functions {
-			if f.Function == function && f.Digest != "" {
+			if f.Function == function && f.Digest != "" && f.State != status.StateStandby {
 				known[function] = r.Host
 				return r.Host, nil
 			}

@@ -165,8 +165,10 @@ func (c *Consumer) session(ctx, hard context.Context) error {
 	if c.config.Sole != nil {
 		group.Go(func() {
 			c.config.Sole.lost(sctx)
-			end()     // take no more,
-			release() // and end what runs: another host does it
+			end() // take no more
+			if !c.config.Sole.Held() {
+				release() // and end what runs: another host does it
+			}
 		})
 	}
 	c.work(sctx, hard, queue)

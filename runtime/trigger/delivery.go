@@ -141,6 +141,11 @@ func (d *delivery) Retry(ctx context.Context, v runtime.Verdict) error {
 		d.crashPoint("before charge")
 		err = d.consumer.config.Attempts.put(ctx, key, v.Record, d.consumer.replicas)
 	}
+	if !v.Charged && d.record != nil && d.record.Starts > 0 { // its handler has ended: nothing is known against it
+		r := *d.record
+		r.Starts, r.Alone = 0, 0
+		err = d.consumer.config.Attempts.put(context.WithoutCancel(ctx), recordKey(d.consumer.config.Function, &d.message), r, d.consumer.replicas)
+	}
 	d.crashPoint("before nak")
 	if err := errors.Join(err, d.settle(nakAfter(v.Delay))); err != nil {
 		return fmt.Errorf("nak: %w", err)

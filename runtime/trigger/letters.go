@@ -247,10 +247,6 @@ func (l *Letters) redriveKey(sequence uint64) string {
 
 // once runs what a dead letter is redriven by, and removes it afterwards.
 func (l *Letters) once(ctx context.Context, sequence uint64, again bool, drive func(*Full) error) error {
-	full, err := l.Get(ctx, sequence)
-	if err != nil {
-		return err
-	}
 	attempts := NewAttempts(l.js)
 	bucket, err := attempts.open(ctx, true, l.stream.CachedInfo().Config.Replicas)
 	if err != nil {
@@ -261,6 +257,10 @@ func (l *Letters) once(ctx context.Context, sequence uint64, again bool, drive f
 		return fmt.Errorf("redrive dead letter %d: %w", sequence, ErrRedriven)
 	} else if err != nil && !again {
 		return fmt.Errorf("claim dead letter %d: %w", sequence, err)
+	}
+	full, err := l.Get(ctx, sequence) // with the claim in hand: whoever had it before may have removed it
+	if err != nil {
+		return errors.Join(err, bucket.Purge(ctx, key))
 	}
 	if err := drive(full); err != nil {
 		return errors.Join(fmt.Errorf("redrive dead letter %d: %w", sequence, err), bucket.Purge(ctx, key))

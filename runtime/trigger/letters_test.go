@@ -154,7 +154,7 @@ func TestRedriveDirect(t *testing.T) {
 		return host.Outcome{Disposition: host.Ack}
 	})
 	l, all := r.deadLetters(1)
-	err := l.RedriveTo(t.Context(), all[0].Sequence, false, f.Manifest, f)
+	err := l.RedriveTo(t.Context(), all[0].Sequence, false, f.Manifest, f, &Quiet{})
 	if err == nil || !strings.Contains(err.Error(), "failed again: down") {
 		t.Errorf("redriven while it is down: %v", err)
 	}
@@ -166,10 +166,10 @@ func TestRedriveDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	well.Store(true)
-	if err := l.RedriveTo(t.Context(), all[0].Sequence, false, f.Manifest, f); !errors.Is(err, ErrRedriven) {
+	if err := l.RedriveTo(t.Context(), all[0].Sequence, false, f.Manifest, f, &Quiet{}); !errors.Is(err, ErrRedriven) {
 		t.Errorf("redriven beside another: %v, want %v", err, ErrRedriven)
 	}
-	if err := l.RedriveTo(t.Context(), all[0].Sequence, true, f.Manifest, f); err != nil {
+	if err := l.RedriveTo(t.Context(), all[0].Sequence, true, f.Manifest, f, &Quiet{}); err != nil {
 		t.Error(err)
 	}
 	n := 0

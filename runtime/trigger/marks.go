@@ -62,12 +62,15 @@ func openMarks(path string, created int64, workers, each int) (m *marks, left []
 	}
 	m = &marks{file: f, slot: 1 + each}
 	size := 8 * (markHeader + workers*m.slot)
+	kept := int64(0)
 	if len(left) == 0 {
 		err = f.Truncate(0) // what is there is of no interest
+	} else if info, statErr := f.Stat(); statErr == nil {
+		kept = info.Size() // it is not cut before it is kept elsewhere
 	}
 	var memory []byte
-	if err == nil {
-		err = f.Truncate(int64(size))
+	if more := int64(size) - kept; err == nil && more > 0 {
+		_, err = f.WriteAt(make([]byte, more), kept) // so that a full disk is an error here, and not a fault later
 	}
 	if err == nil {
 		memory, m.unmap, err = mapShared(f, size)
@@ -84,6 +87,7 @@ func openMarks(path string, created int64, workers, each int) (m *marks, left []
 
 // clear forgets what was left behind, once it is kept elsewhere.
 func (m *marks) clear(created int64) {
+	m.file.Truncate(int64(8 * len(m.words))) // slots of an earlier manifest go too; what stays is cleared
 	clear(m.words)
 	m.words[markSlot], m.words[markCreated] = uint64(m.slot), uint64(created)
 	m.words[markMagic] = magic

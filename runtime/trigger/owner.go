@@ -76,7 +76,7 @@ func (o *Owners) open(ctx context.Context, replicas int) (jetstream.KeyValue, er
 	return bucket, nil
 }
 
-func claimKey(s host.Source) string { return s.Function + "." + s.Durable }
+func claimKey(s host.Source) string { return s.Function + "." + s.Stream + "." + s.Durable }
 
 // look returns what is claimed of a durable; a zero revision says that nothing is.
 func (o *Owners) look(ctx context.Context, s host.Source, replicas int) (c claim, revision uint64, err error) {
@@ -197,11 +197,11 @@ func (c *Consumer) take(ctx context.Context, floor uint64) (err error) {
 // note keeps how far the durable is, now and then while it moves. What fails is
 // done the next time; another host of the same durable may have done it.
 func (c *Consumer) note(ctx context.Context, floor uint64) {
-	if floor == c.claim.Floor || time.Since(c.noted) < noteEvery {
+	if time.Since(c.noted) < noteEvery {
 		return
 	}
 	p, _, err := c.config.Dispatcher.Position(ctx, c.source)
-	if err != nil {
+	if err != nil || floor == c.claim.Floor && p.High == c.claim.High {
 		return
 	}
 	c.claim.High = p.High

@@ -14,7 +14,7 @@ import (
 // publishing it, and removes the letter when it is acked. The message keeps its
 // identity, in an epoch of the dead letter: what keeps an inbox handles it once.
 // The error is the handler's when it fails again.
-func (l *Letters) RedriveTo(ctx context.Context, sequence uint64, again bool, m *manifests.Manifest, f Dispatcher) error {
+func (l *Letters) RedriveTo(ctx context.Context, sequence uint64, again bool, m *manifests.Manifest, f Dispatcher, quiet *Quiet) error {
 	return l.once(ctx, sequence, again, func(full *Full) error {
 		if full.Function != m.Name {
 			return fmt.Errorf("it is a dead letter of function %s, not of %s", full.Function, m.Name)
@@ -24,6 +24,8 @@ func (l *Letters) RedriveTo(ctx context.Context, sequence uint64, again bool, m 
 			Stream: full.Stream, StreamCreated: time.Unix(0, 0), Epoch: l.redriveKey(sequence),
 			Consumer: full.Consumer, StreamSeq: full.StreamSeq, NumDelivered: 1, Timestamp: full.Time,
 		}, outcome: fmt.Errorf("the host stopped before it was handled")}
+		quiet.enter(false)
+		defer quiet.leave(false)
 		f.Dispatch(ctx, []runtime.Delivery{d})
 		return d.outcome
 	})

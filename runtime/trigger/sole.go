@@ -72,6 +72,7 @@ func (s *Sole) Run(ctx context.Context) {
 		case err == nil:
 			mine, seen = revision, 0
 		case mine != 0 && !s.Held() || errors.Is(err, errTaken):
+			s.until.Store(0)
 			mine = 0
 			if revision != seen {
 				seen, since = revision, time.Now()
@@ -114,9 +115,14 @@ func (s *Sole) renew(ctx context.Context, mine uint64) (revision uint64, err err
 	switch {
 	case getErr != nil:
 		return 0, fmt.Errorf("look who runs it: %w", getErr)
-	case string(e.Value()) == s.owners.host: // an answer was lost, or the host died and is back
-		s.until.Store(int64(begin + soleHolds))
-		return e.Revision(), nil
+	case string(e.Value()) == s.owners.host && e.Revision() != mine:
+		// An answer was lost, or the host died and is back. Only a write of this
+		// moment gives the right: another may be about to take it.
+		if revision, err := bucket.Update(ctx, s.key, []byte(s.owners.host), e.Revision()); err == nil {
+			s.until.Store(int64(begin + soleHolds))
+			return revision, nil
+		}
+		return e.Revision(), errTaken
 	}
 	if errors.Is(err, jetstream.ErrKeyExists) || e.Revision() != mine {
 		return e.Revision(), errTaken

@@ -121,6 +121,9 @@ func Unsupported(m *manifests.Manifest) error {
 	if m.OnDownstreamLag != nil {
 		errs = append(errs, errors.New("on_downstream_lag: is not acted on by this version; remove it"))
 	}
+	if m.Placement.Hosts == "one" && m.WriteDatabase() != "" {
+		errs = append(errs, errors.New("placement.hosts: one is for functions without a database of their own: state runs where it lives, on one host anyway; use all"))
+	}
 	if m.Placement.Hosts == "one" && slices.ContainsFunc(m.Triggers, func(t manifests.Trigger) bool { return t.Kind() == "request" }) {
 		errs = append(errs, errors.New("placement.hosts: one is for streams and schedules; a request is answered by whichever host it reaches: use all, or a function of its own for the requests"))
 	}
@@ -169,12 +172,12 @@ func (f *function) makeTriggers(h *Host) {
 			JS: h.js, Function: m.Name, Trigger: t, Concurrency: atOnce, Dispatcher: f.status.Running,
 			DeadLetters: letters, Attempts: h.attempts, Leases: h.leases, Quiet: &h.quiet,
 			Owners: h.owners, Sole: f.sole,
-			Marks: filepath.Join(h.config.Data, "marks", m.Name, t.DurableName),
-			Log:   h.config.Log.With().Str("function", m.Name).Logger(),
+			Log: h.config.Log.With().Str("function", m.Name).Logger(),
 		}
 		if t.Kind() == "schedule" {
 			config.Trigger, config.Prepare = trigger.ScheduleTrigger(t), trigger.PrepareSchedule(h.js, t)
 		}
+		config.Marks = filepath.Join(h.config.Data, "marks", m.Name, config.Trigger.Stream+"."+t.DurableName)
 		c := trigger.NewConsumer(config)
 		f.consumers = append(f.consumers, c)
 		f.status.Triggers = append(f.status.Triggers, c)

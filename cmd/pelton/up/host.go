@@ -253,13 +253,18 @@ func (h *Host) redrive(ask status.Redrive) error {
 		if h.soft.Err() != nil {
 			return errors.New("the host is stopping")
 		}
+		for _, c := range f.consumers {
+			if s := c.State(); s.State == trigger.StateStandby {
+				return fmt.Errorf("function %s stands by on host %s: %s", ask.Function, h.config.Name, s.Reason)
+			}
+		}
 		h.running.Add(1)
 		defer h.running.Done()
 		letters, err := trigger.OpenLetters(h.hard, h.js, ask.Stream)
 		if err != nil {
 			return err
 		}
-		return letters.RedriveTo(h.hard, ask.Sequence, ask.Again, f.status.Manifest, f.status.Running)
+		return letters.RedriveTo(h.hard, ask.Sequence, ask.Again, f.status.Manifest, f.status.Running, &h.quiet)
 	}
 	return fmt.Errorf("function %s does not run on host %s", ask.Function, h.config.Name)
 }
