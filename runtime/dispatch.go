@@ -366,7 +366,7 @@ func (f *Function) letter(ctx context.Context, d Delivery, v *Verdict) (*host.Ou
 	case errors.Is(err, ErrLoop):
 		f.troubles.set(paused, err.Error())
 	case err != nil:
-		f.troubles.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
+		f.troubles.notStored(err)
 	}
 	return letter, err
 }
@@ -389,7 +389,7 @@ func (f *Function) giveUp(ctx context.Context, d Delivery, v *Verdict) error {
 			return nil
 		}
 		if errors.Is(err, ErrNotStored) {
-			f.troubles.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
+			f.troubles.notStored(err)
 		}
 	}
 	if errors.Is(err, ErrAgain) {

@@ -8,15 +8,14 @@ import (
 // State is how well a function is, from the worst to the best.
 type State uint8
 
-// The states.
+// The states other than well.
 const (
 	Paused   State = iota // it takes nothing until somebody has looked
 	Failing               // something must be mended
 	Degraded              // it goes on, worse than it should
-	OK
 )
 
-// Trouble is one reason for a state other than OK.
+// Trouble is one reason for a state.
 type Trouble struct {
 	State  State
 	Reason string
@@ -34,6 +33,11 @@ type troubles struct {
 	mu      sync.Mutex
 	reasons [kinds]string
 	since   [kinds]time.Time // when it was last so
+}
+
+// notStored says that dead letters cannot be stored.
+func (t *troubles) notStored(err error) {
+	t.set(letters, "dead letters cannot be stored, so messages are kept: "+err.Error())
 }
 
 // lettersFor is how long it is said that dead letters cannot be stored after that

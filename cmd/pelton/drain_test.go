@@ -34,19 +34,26 @@ func draining(t *testing.T, work time.Duration, messages int, args ...string) (*
 	return l, h
 }
 
-// signal sends signals with a pause between, and returns how long the host takes
-// to end, and how.
-func (h *host) signal(times int) (took time.Duration, status syscall.WaitStatus) {
+// signal sends a signal, or one after another until the host ends, and returns how
+// long that takes, and how it ended.
+func (h *host) signal(again bool) (took time.Duration, status syscall.WaitStatus) {
 	h.t.Helper()
 	begin := time.Now()
-	for i := range times {
-		if i > 0 {
-			time.Sleep(300 * time.Millisecond) // two signals at once are one
+	ended := make(chan struct{})
+	go func() { h.cmd.Wait(); close(ended) }()
+	tick := time.NewTicker(100 * time.Millisecond) // two at once are one
+	defer tick.Stop()
+	h.cmd.Process.Signal(syscall.SIGTERM)
+	for {
+		select {
+		case <-ended:
+			return time.Since(begin), h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		case <-tick.C:
+			if again {
+				h.cmd.Process.Signal(syscall.SIGTERM)
+			}
 		}
-		h.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	h.cmd.Wait()
-	return time.Since(begin), h.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
 // OPS-2: a host that is told to stop finishes what runs, gives back what does not,
@@ -55,7 +62,7 @@ func TestStopInOrder(t *testing.T) {
 	t.Parallel()
 	l, h := draining(t, 500*time.Millisecond, 20)
 	until(t, "some are handled", 30*time.Second, func() bool { return l.count("SELECT count(*) FROM rows") >= 3 })
-	took, status := h.signal(1)
+	took, status := h.signal(false)
 	if took > 5*time.Second || status.ExitStatus() != 0 {
 		t.Errorf("it took %s and ended with status %d", took, status.ExitStatus())
 	}
@@ -79,7 +86,7 @@ func TestStopInGrace(t *testing.T) {
 	t.Parallel()
 	l, h := draining(t, time.Minute, 1, "--grace", "2s")
 	until(t, "the handler runs", 30*time.Second, func() bool { return l.begun.Load() > 0 })
-	if took, status := h.signal(1); took > 5*time.Second || status.ExitStatus() != 0 {
+	if took, status := h.signal(false); took > 5*time.Second || status.ExitStatus() != 0 {
 		t.Errorf("it took %s and ended with status %d", took, status.ExitStatus())
 	}
 	l.slow.Store(0)
@@ -95,7 +102,7 @@ func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
 	l, h := draining(t, time.Minute, 1, "--grace", "50s")
 	until(t, "the handler runs", 30*time.Second, func() bool { return l.begun.Load() > 0 })
-	if took, status := h.signal(2); took > 3*time.Second || !status.Signaled() {
+	if took, status := h.signal(true); took > 3*time.Second || !status.Signaled() {
 		t.Errorf("it took %s and ended with %v", took, status)
 	}
 }

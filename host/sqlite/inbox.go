@@ -125,10 +125,6 @@ func (d *Database) source(ctx context.Context, w *connection, s host.Source) (*s
 func (d *Database) remember(s host.Source, known *source) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if known == nil {
-		delete(d.sources, s)
-		return
-	}
 	d.sources[s] = known
 }
 

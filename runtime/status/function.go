@@ -33,7 +33,7 @@ const (
 )
 
 var stateNames = map[runtime.State]string{
-	runtime.Paused: StatePaused, runtime.Failing: StateFailing, runtime.Degraded: StateDegraded, runtime.OK: StateOK,
+	runtime.Paused: StatePaused, runtime.Failing: StateFailing, runtime.Degraded: StateDegraded,
 }
 
 // Place names a host.

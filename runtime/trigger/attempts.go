@@ -134,8 +134,18 @@ func (a *Attempts) remember(key string, r runtime.Record) {
 	a.remembered.Store(int64(len(a.records)))
 }
 
-// get returns the record of a message. One that comes for the first time is
-// looked up in memory alone.
+// forget forgets a record, and reports whether it was known and the bucket is open.
+func (a *Attempts) forget(key string) (known, open bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known = a.records[key]
+	delete(a.records, key)
+	a.remembered.Store(int64(len(a.records)))
+	return known, a.bucket != nil
+}
+
+// get returns the record of a message. One that comes for the first time has none
+// unless the host remembers one.
 func (a *Attempts) get(ctx context.Context, function string, m *host.Message) (runtime.Record, error) {
 	if m.NumDelivered <= 1 && a.remembered.Load() == 0 {
 		return runtime.Record{}, nil
@@ -144,7 +154,7 @@ func (a *Attempts) get(ctx context.Context, function string, m *host.Message) (r
 	a.mu.Lock()
 	r, known := a.records[key]
 	a.mu.Unlock()
-	if m.NumDelivered <= 1 {
+	if m.NumDelivered <= 1 && !known {
 		return r, nil
 	}
 	bucket, err := a.open(ctx, false, 0)
@@ -155,7 +165,8 @@ func (a *Attempts) get(ctx context.Context, function string, m *host.Message) (r
 	defer cancel()
 	e, err := bucket.Get(ctx, key)
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case errors.Is(err, jetstream.ErrKeyNotFound): // another host has seen its end
+		a.forget(key)
 		return runtime.Record{}, nil
 	case err != nil:
 		if known {
@@ -205,12 +216,7 @@ func (a *Attempts) clear(function string, m *host.Message) {
 		return
 	}
 	key := recordKey(function, m)
-	a.mu.Lock()
-	_, known := a.records[key]
-	delete(a.records, key)
-	a.remembered.Store(int64(len(a.records)))
-	exists := a.bucket != nil
-	a.mu.Unlock()
+	known, exists := a.forget(key)
 	if exists && (known || m.NumDelivered > 1) {
 		a.js.Conn().PublishMsg(&nats.Msg{
 			Subject: "$KV." + AttemptsBucket + "." + key,

@@ -245,6 +245,7 @@ func (c *Consumer) prepare(ctx context.Context, created time.Time) error {
 		if err := c.suspect(ctx, created, s); err != nil {
 			return errors.Join(err, m.close())
 		}
+		m.kept(s) // so that one death counts once, also when this breaks off
 	}
 	if len(left) > 0 {
 		c.config.Log.Warn().Int("messages", len(left)).Msg("the host did not stop in order; what its handlers were at is watched")

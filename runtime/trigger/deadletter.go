@@ -33,12 +33,9 @@ const (
 	checkedFor         = 10 * time.Second
 )
 
-// The headers of a dead letter that tell of its message; see message. Its own
-// headers of the server are kept under originalPrefix.
 const (
-	headerFunction = "Pelton-Function"
-	headerBody     = "Pelton-Body" // the name of the body in the bucket of bodies
-	originalPrefix = "Pelton-Original-"
+	headerBody     = "Pelton-Body"      // the name of the body in the bucket of bodies
+	originalPrefix = "Pelton-Original-" // of the message's own headers that would act on the copy
 )
 
 // DeadLetters stores what a function gave up on. It is safe for concurrent use.
@@ -50,9 +47,10 @@ type DeadLetters struct {
 	Region   string
 
 	mu      sync.Mutex
-	taken   []string  // the subjects of the stream that was last seen to take one
-	maxSize int       // of its messages; 0 is no bound
-	checked time.Time // when
+	taken   []string      // the subjects of the stream that was last seen to take one
+	maxSize int           // of its messages; 0 is no bound
+	maxAge  time.Duration // of its messages; 0 is no bound
+	checked time.Time     // when
 }
 
 // make makes the dead letter of a message, nil when none is wanted. Its stream is
@@ -141,9 +139,15 @@ func headerText(s string) string {
 func (l *DeadLetters) storeBody(ctx context.Context, letter *host.Outgoing, m *host.Message, replicas int) error {
 	bucket, err := l.JS.ObjectStore(ctx, BodiesBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		l.mu.Lock()
+		ttl := l.maxAge // a body must outlive its letter
+		l.mu.Unlock()
+		if ttl > 0 {
+			ttl += deadLetterWindow
+		}
 		bucket, err = l.JS.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: BodiesBucket, Description: "Bodies of dead letters that are too large beside their headers.",
-			TTL: deadLetterMaxAge + deadLetterWindow, Replicas: max(1, replicas),
+			TTL: ttl, Replicas: max(1, replicas),
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) { // another host was first
 			bucket, err = l.JS.ObjectStore(ctx, BodiesBucket)
@@ -209,7 +213,7 @@ func (l *DeadLetters) room(ctx context.Context, subject string, replicas int) (m
 	config := s.CachedInfo().Config
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.taken, l.maxSize, l.checked = config.Subjects, max(0, int(config.MaxMsgSize)), time.Now()
+	l.taken, l.maxSize, l.maxAge, l.checked = config.Subjects, max(0, int(config.MaxMsgSize)), config.MaxAge, time.Now()
 	if l.maxSize > 0 {
 		most = min(most, l.maxSize)
 	}

@@ -18,8 +18,8 @@ import (
 const (
 	metaFunction = "pelton.function"
 	metaStart    = "pelton.start"  // the deliver_policy that the durable was created for, with its start
-	metaResume   = "pelton.resume" // where it goes on instead, since an earlier one was there
-	metaPlaced   = "pelton.placed" // that it was moved there
+	metaBegin    = "pelton.begin"  // the sequence that it is to be moved to
+	metaPlaced   = "pelton.placed" // that it was
 )
 
 // placing bounds how long a durable stays paused while its start is set.
@@ -87,12 +87,17 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream, resume u
 		FilterSubjects: t.FilterSubjects,
 		Metadata:       map[string]string{metaFunction: c.config.Function, metaStart: startOf(t)},
 	}
+	begin := resume
 	if resume > 0 {
-		config.Metadata[metaResume] = strconv.FormatUint(resume, 10)
 		c.config.Log.Warn().Str("durable", t.DurableName).Uint64("sequence", resume).Msg("the durable is gone, and is made anew where it was")
+	} else if t.DeliverPolicy != "all" {
+		var err error
+		if begin, err = c.startSequence(ctx, stream); err != nil {
+			return nil, fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
+		}
 	}
-	elsewhere := resume > 0 || t.DeliverPolicy != "all"
-	if elsewhere {
+	if begin > 0 { // it is written down first, so that whoever moves it moves it to the same place
+		config.Metadata[metaBegin] = strconv.FormatUint(begin, 10)
 		until := time.Now().Add(placing)
 		config.PauseUntil = &until
 	}
@@ -100,7 +105,7 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream, resume u
 	if err != nil {
 		return nil, fmt.Errorf("create durable %s: %w", t.DurableName, err)
 	}
-	if elsewhere {
+	if begin > 0 {
 		return c.place(ctx, stream, created.CachedInfo().Config)
 	}
 	return created, nil
@@ -110,20 +115,22 @@ func (c *Consumer) create(ctx context.Context, stream jetstream.Stream, resume u
 // its start: its host died in between.
 func unplaced(info *jetstream.ConsumerInfo, t manifests.Trigger) bool {
 	meta := info.Config.Metadata
-	moved := meta[metaResume] != "" || t.DeliverPolicy != "all"
-	return moved && meta[metaStart] == startOf(t) && meta[metaPlaced] == "" && info.Delivered.Consumer == 0
+	return meta[metaBegin] != "" && meta[metaStart] == startOf(t) && meta[metaPlaced] == "" && info.Delivered.Consumer == 0
 }
 
-// place moves a paused durable to the start that the manifest wants and lets
-// it go.
+// unreleased reports whether a durable of ours was moved and never let go: its pause
+// is the one that it was made with.
+func unreleased(info *jetstream.ConsumerInfo) bool {
+	until := info.Config.PauseUntil
+	return info.Paused && info.Config.Metadata[metaPlaced] != "" && until != nil && !until.After(info.Created.Add(placing+time.Minute))
+}
+
+// place moves a paused durable to where it is to begin and lets it go.
 func (c *Consumer) place(ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	t := c.config.Trigger
-	seq, err := strconv.ParseUint(config.Metadata[metaResume], 10, 64)
+	seq, err := strconv.ParseUint(config.Metadata[metaBegin], 10, 64)
 	if err != nil {
-		seq, err = c.startSequence(ctx, stream)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the start of durable %s: %w", t.DurableName, err)
+		return nil, fmt.Errorf("read the start of durable %s: %w", t.DurableName, err)
 	}
 	if _, err := c.config.JS.ResetConsumerToSequence(ctx, t.Stream, t.DurableName, seq); err != nil {
 		return nil, fmt.Errorf("move durable %s to sequence %d (needs nats-server 2.14): %w", t.DurableName, seq, err)
@@ -190,6 +197,11 @@ func (c *Consumer) adopt(ctx context.Context, stream jetstream.Stream, info *jet
 	}
 	if was := have.Metadata[metaStart]; was != "" && was != startOf(t) {
 		return nil, nil, permanent{fmt.Errorf("function %s: deliver_policy of durable %s is %q, and the manifest says %q; a durable's start cannot be changed: set it back, give the trigger another durable_name, or move this one with: nats consumer reset %s --sequence N", c.config.Function, t.DurableName, was, startOf(t), name)}
+	}
+	if unreleased(info) {
+		if _, err := c.config.JS.ResumeConsumer(ctx, t.Stream, t.DurableName); err != nil {
+			return nil, nil, fmt.Errorf("resume durable %s: %w", t.DurableName, err)
+		}
 	}
 	want, notes := adjusted(have, t)
 	if len(notes) == 0 {

@@ -44,6 +44,7 @@ const aloneBit = 1 << 32
 type started struct {
 	sequence uint64
 	alone    bool
+	word     int // where the file has it
 }
 
 // openMarks opens the marks of a trigger, for workers that each handle so many
@@ -62,15 +63,15 @@ func openMarks(path string, created int64, workers, each int) (m *marks, left []
 	}
 	m = &marks{file: f, slot: 1 + each}
 	size := 8 * (markHeader + workers*m.slot)
-	kept := int64(0)
+	have := int64(0)
 	if len(left) == 0 {
 		err = f.Truncate(0) // what is there is of no interest
 	} else if info, statErr := f.Stat(); statErr == nil {
-		kept = info.Size() // it is not cut before it is kept elsewhere
+		have = info.Size() // it is not cut before it is kept elsewhere
 	}
 	var memory []byte
-	if more := int64(size) - kept; err == nil && more > 0 {
-		_, err = f.WriteAt(make([]byte, more), kept) // so that a full disk is an error here, and not a fault later
+	if more := int64(size) - have; err == nil && more > 0 {
+		_, err = f.WriteAt(make([]byte, more), have) // so that a full disk is an error here, and not a fault later
 	}
 	if err == nil {
 		memory, m.unmap, err = mapShared(f, size)
@@ -85,7 +86,14 @@ func openMarks(path string, created int64, workers, each int) (m *marks, left []
 	return m, left, nil
 }
 
-// clear forgets what was left behind, once it is kept elsewhere.
+// kept forgets one message that was left behind: it is noted elsewhere.
+func (m *marks) kept(s started) {
+	if s.word < len(m.words) {
+		m.words[s.word] = 0
+	}
+}
+
+// clear forgets all that was left behind.
 func (m *marks) clear(created int64) {
 	m.file.Truncate(int64(8 * len(m.words))) // slots of an earlier manifest go too; what stays is cleared
 	clear(m.words)
@@ -112,8 +120,10 @@ func readMarks(path string, created int64) (left []started, err error) {
 	for at := markHeader; at+slot <= len(words); at += slot {
 		state := words[at]
 		n := min(int(state&(aloneBit-1)), slot-1)
-		for _, sequence := range words[at+1 : at+1+n] {
-			left = append(left, started{sequence, state&aloneBit != 0})
+		for word := at + 1; word <= at+n; word++ {
+			if words[word] != 0 { // otherwise it was kept before that broke off
+				left = append(left, started{words[word], state&aloneBit != 0, word})
+			}
 		}
 	}
 	return left, nil

@@ -102,6 +102,35 @@ func TestDurableVanished(t *testing.T) {
 	until(t, "ok", 5*time.Second, func() bool { return c.State().State == StateOK && r.outstanding("f") == 0 })
 }
 
+// A durable that was made, and moved or not, by a host that died before it let it
+// go is let go by the next one, at the place that was written down.
+func TestDurableLeftPaused(t *testing.T) {
+	r := newRig(t)
+	for i := range 5 {
+		r.publish("a.x", fmt.Sprint(i+1))
+	}
+	s, err := r.js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, placed := range map[string]string{"moved": "4", "made": ""} {
+		pause := time.Now().Add(placing)
+		meta := map[string]string{metaFunction: name, metaStart: "new", metaBegin: "4", metaPlaced: placed}
+		if placed == "" {
+			delete(meta, metaPlaced)
+		}
+		_, err := s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, PauseUntil: &pause, Metadata: meta})
+		if err == nil && placed != "" {
+			_, err = r.js.ResetConsumerToSequence(t.Context(), "S", name, 4)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, f, _ := r.run("name: "+name+"\ntriggers: [{stream: S, deliver_policy: new}]\n", ack)
+		until(t, name+": messages 4 and 5", 10*time.Second, func() bool { return f.Stats.Acked.Load() == 2 && r.outstanding(name) == 0 })
+	}
+}
+
 // A thousand messages that wait for their retry do not stop fresh ones.
 func TestDelayedRetries(t *testing.T) {
 	const waiting = 1000

@@ -7,8 +7,8 @@ import "sync"
 // triggers of a host share one. It is safe for concurrent use.
 type Quiet struct{ mu sync.RWMutex }
 
-// enter begins a dispatch and returns what ends it. Alone it waits for those that
-// run, and the others wait for it.
+// enter begins a dispatch, which leave ends. Alone it waits for those that run, and
+// the others wait for it.
 func (q *Quiet) enter(alone bool) {
 	if alone {
 		q.mu.Lock()

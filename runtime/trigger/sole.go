@@ -79,6 +79,8 @@ func (s *Sole) Run(ctx context.Context) {
 			} else if seen != 0 && time.Since(since) >= soleExpect {
 				mine = seen // whoever wrote it is dead; the next renewal takes it
 			}
+		default:
+			s.owners.forget() // somebody may have removed the bucket
 		}
 		select {
 		case <-ctx.Done():
