@@ -104,7 +104,7 @@ const admitEvery = 200 * time.Millisecond
 // while its outbox is full, and one at a time while its breaker is open. The
 // error is ctx's. Triggers call it before each dispatch.
 func (f *Function) Admit(ctx context.Context) (Admission, error) {
-	for f.troubles.get(paused) != "" || f.outbox != nil && f.outbox.full() {
+	for f.troubles.halted.Load() || f.outbox != nil && f.outbox.full() {
 		select {
 		case <-ctx.Done():
 			return Admission{}, ctx.Err()

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,8 @@ const (
 
 // troubles is what is wrong with a function. It is safe for concurrent use.
 type troubles struct {
+	halted atomic.Bool // whether it is paused: asked before each dispatch
+
 	mu      sync.Mutex
 	reasons [kinds]string
 	since   [kinds]time.Time // when it was last so
@@ -48,6 +51,7 @@ func (t *troubles) set(kind int, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reasons[kind], t.since[kind] = reason, time.Now()
+	t.halted.Store(t.reasons[paused] != "")
 }
 
 func (t *troubles) clear(kind int) { t.set(kind, "") }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -47,6 +48,21 @@ func (c *connection) options() ([]nats.Option, error) {
 		o = append(o, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
 	return o, nil
+}
+
+// askTimeout bounds what a command that asks something may take.
+const askTimeout = 10 * time.Second
+
+// ask connects for a command, runs it under a bound, and disconnects.
+func (c *connection) ask(cmd *cobra.Command, do func(ctx context.Context, nc *nats.Conn) error) error {
+	nc, err := c.connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+	defer cancel()
+	return do(ctx, nc)
 }
 
 // connect connects for a command that asks something and ends.

@@ -7,7 +7,6 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -44,21 +43,16 @@ func infoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "info", Short: "Show the hosts, and how well the broker keeps what it has acknowledged",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			nc, err := conn.connect()
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-			defer cancel()
-			d, err := readDurability(ctx, nc)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printDurability(cmd.OutOrStdout(), d)
+			return conn.ask(cmd, func(ctx context.Context, nc *nats.Conn) error {
+				d, err := readDurability(ctx, nc)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), d)
+				}
+				return printDurability(cmd.OutOrStdout(), d)
+			})
 		},
 	}
 	conn.flags(cmd, "nats://127.0.0.1:4222")

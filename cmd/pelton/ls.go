@@ -7,8 +7,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/pelton-run/pelton/runtime/status"
@@ -21,24 +21,19 @@ func lsCommand() *cobra.Command {
 		Use:   "ls",
 		Short: "List the functions of all hosts with state and figures",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			nc, err := conn.connect()
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-			defer cancel()
-			hosts, err := status.ListHosts(ctx, nc, quiet)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), hosts)
-			}
-			if len(hosts) == 0 {
-				return fmt.Errorf("no host answers on %s; start one with: pelton up --nats %s", conn.url, conn.url)
-			}
-			return printFunctions(cmd.OutOrStdout(), hosts)
+			return conn.ask(cmd, func(ctx context.Context, nc *nats.Conn) error {
+				hosts, err := status.ListHosts(ctx, nc, quiet)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), hosts)
+				}
+				if len(hosts) == 0 {
+					return fmt.Errorf("no host answers on %s; start one with: pelton up --nats %s", conn.url, conn.url)
+				}
+				return printFunctions(cmd.OutOrStdout(), hosts)
+			})
 		},
 	}
 	conn.flags(cmd, "nats://127.0.0.1:4222")

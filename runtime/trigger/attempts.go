@@ -59,12 +59,9 @@ func (a *Attempts) open(ctx context.Context, create bool, replicas int) (jetstre
 	}
 	bucket, err := a.js.KeyValue(ctx, AttemptsBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && create {
-		bucket, err = a.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		bucket, err = createBucket(ctx, a.js, jetstream.KeyValueConfig{
 			Bucket: AttemptsBucket, Description: "Failed attempts of Pelton functions.", TTL: attemptsTTL, Replicas: max(1, replicas),
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another host was first
-			bucket, err = a.js.KeyValue(ctx, AttemptsBucket)
-		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,6 +74,15 @@ func (a *Attempts) open(ctx context.Context, create bool, replicas int) (jetstre
 	}
 	a.bucket = bucket
 	return bucket, nil
+}
+
+// createBucket makes a bucket, or opens the one that another host has made meanwhile.
+func createBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	bucket, err := js.CreateKeyValue(ctx, config)
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return js.KeyValue(ctx, config.Bucket)
+	}
+	return bucket, err
 }
 
 // load reads all records once: a server that died with this host may have

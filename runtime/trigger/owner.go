@@ -58,13 +58,10 @@ func (o *Owners) open(ctx context.Context, replicas int) (jetstream.KeyValue, er
 		if replicas == 0 { // nothing tells how many there should be: as many as keep it through a loss
 			config.Replicas = 3
 		}
-		bucket, err = o.js.CreateKeyValue(ctx, config)
+		bucket, err = createBucket(ctx, o.js, config)
 		if err != nil && replicas == 0 {
 			config.Replicas = 1 // a server that is alone, or a small cluster
-			bucket, err = o.js.CreateKeyValue(ctx, config)
-		}
-		if errors.Is(err, jetstream.ErrBucketExists) { // another host was first
-			bucket, err = o.js.KeyValue(ctx, OwnersBucket)
+			bucket, err = createBucket(ctx, o.js, config)
 		}
 	}
 	if err != nil {
