@@ -29,14 +29,15 @@ type Endpoint struct {
 	board      board
 
 	mu     sync.Mutex
-	hard   context.Context // of the handlers; nil while requests are refused
+	hard   context.Context // of the handlers; nil once requests are refused
 	active sync.WaitGroup
 }
 
-// NewEndpoint makes an endpoint. Run must be running for it to answer.
-func NewEndpoint(t manifests.Trigger, concurrency int, d Dispatcher, quiet *Quiet) *Endpoint {
-	e := &Endpoint{trigger: t, dispatcher: d, quiet: quiet, slots: make(chan struct{}, concurrency), places: make(chan struct{}, concurrency*maxQueued)}
-	e.board.state = State{Name: t.Name, Kind: "request", Subject: t.Request, State: StateStarting}
+// NewEndpoint makes an endpoint, which answers from now on: whoever finds it does
+// not have to wait for Run. hard ends its handlers.
+func NewEndpoint(hard context.Context, t manifests.Trigger, concurrency int, d Dispatcher, quiet *Quiet) *Endpoint {
+	e := &Endpoint{hard: hard, trigger: t, dispatcher: d, quiet: quiet, slots: make(chan struct{}, concurrency), places: make(chan struct{}, concurrency*maxQueued)}
+	e.board.state = State{Name: t.Name, Kind: "request", Subject: t.Request, State: StateOK}
 	return e
 }
 
@@ -49,12 +50,8 @@ func (e *Endpoint) Subject() string { return e.trigger.Request }
 // State says how the endpoint is.
 func (e *Endpoint) State() State { return e.board.get() }
 
-// Run answers requests until ctx ends, and waits for the handlers that run.
-func (e *Endpoint) Run(ctx, hard context.Context) {
-	e.mu.Lock()
-	e.hard = hard
-	e.mu.Unlock()
-	e.board.set(StateOK, "")
+// Run refuses requests once ctx has ended, and waits for the handlers that run.
+func (e *Endpoint) Run(ctx context.Context) {
 	<-ctx.Done()
 	e.mu.Lock()
 	e.hard = nil
@@ -72,7 +69,7 @@ func (e *Endpoint) Handle(req micro.Request) {
 	}
 	e.mu.Unlock()
 	if hard == nil {
-		req.Error("503", "the host is stopping or starting", nil)
+		req.Error("503", "the host is stopping", nil)
 		return
 	}
 	select {

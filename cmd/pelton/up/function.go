@@ -163,7 +163,7 @@ func (f *function) makeTriggers(h *Host) {
 	letters := &trigger.DeadLetters{JS: h.js, Config: m.DeadLetter, Function: m.Name, Host: h.config.Name, Region: h.config.Region}
 	for _, t := range m.Triggers {
 		if t.Kind() == "request" {
-			e := trigger.NewEndpoint(t, atOnce, f.status.Running, &h.quiet)
+			e := trigger.NewEndpoint(h.hard, t, atOnce, f.status.Running, &h.quiet)
 			f.endpoints = append(f.endpoints, e)
 			f.status.Triggers = append(f.status.Triggers, e)
 			continue
@@ -196,7 +196,7 @@ func (f *function) start(h *Host) {
 		h.running.Go(func() { c.Run(h.soft, h.hard) })
 	}
 	for _, e := range f.endpoints {
-		h.running.Go(func() { e.Run(h.soft, h.hard) })
+		h.running.Go(func() { e.Run(h.soft) })
 	}
 }
 
