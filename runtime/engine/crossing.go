@@ -15,6 +15,7 @@ const maxScratch = 1 << 20
 // instance is settled then but those that had ended before.
 func (in *instance) cross(fresh []*seat, now time.Time) (err error) {
 	in.enter(now)
+	in.offer()
 	for _, s := range fresh {
 		in.seat(s)
 	}
@@ -165,7 +166,7 @@ func (in *instance) tell(numbers []int32) int {
 	in.expired = drop(in.expired, took)
 	took = copy(numbers[n:], in.abandoned)
 	in.abandoned = drop(in.abandoned, took)
-	in.ignored = 0
+	in.left = 0
 	return n + took
 }
 

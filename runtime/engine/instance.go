@@ -69,7 +69,9 @@ type instance struct {
 	done      []*host.Ticket // finished, and the guest has not been told
 	expired   []uint32       // calls whose time is over, likewise
 	abandoned []int32        // operations of calls that have ended, likewise
-	ignored   int            // how many of these the guest has left where they were
+	came      uint64         // how many of these there have been
+	offered   uint64         // and had been when the guest was last called
+	left      uint64         // the last of those that the guest has left where they were
 }
 
 // invocation is the context of everything that runs in an instance. wazero

@@ -130,6 +130,7 @@ const lookLatest = 25 * time.Millisecond
 func (in *instance) expire(id uint32) {
 	in.mu.Lock()
 	in.expired = append(in.expired, id)
+	in.came++
 	in.mu.Unlock()
 }
 
@@ -138,6 +139,7 @@ func (in *instance) expire(id uint32) {
 func (in *instance) finished(t *host.Ticket) {
 	in.mu.Lock()
 	in.done = append(in.done, t)
+	in.came++
 	in.mu.Unlock()
 	select {
 	case in.wake <- struct{}{}:
@@ -153,6 +155,7 @@ func (in *instance) abandon(t *host.Ticket) {
 	defer in.mu.Unlock()
 	if len(in.abandoned) < maxAbandoned {
 		in.abandoned = append(in.abandoned, t.Number)
+		in.came++
 	}
 }
 
@@ -164,24 +167,31 @@ const maxAbandoned = 10_000
 func (in *instance) news() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.untold() > in.ignored
+	return in.untold() > 0 && in.came > in.left
 }
 
 // untold is how much there is to tell; under the lock.
 func (in *instance) untold() int { return len(in.done) + len(in.expired) + len(in.abandoned) }
 
+// offer takes note of what there is to tell when the guest is called.
+func (in *instance) offer() {
+	in.mu.Lock()
+	in.offered = in.came
+	in.mu.Unlock()
+}
+
 // forget drops what is of no use to tell any more, and takes note of what the
-// guest has left where it was: it is not called again for that.
+// guest has left where it was: it is not called again for that. What came while
+// the guest ran, it may have looked too early to see: for that it is.
 func (in *instance) forget() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.untold() == 0 {
-		in.ignored = 0
 		return
 	}
 	in.done = slices.DeleteFunc(in.done, func(t *host.Ticket) bool { return in.tickets[t.Number] != t })
 	in.expired = slices.DeleteFunc(in.expired, func(id uint32) bool { return in.seats[id] == nil })
-	in.ignored = in.untold()
+	in.left = in.offered
 }
 
 // openTickets reports whether anything that was started has not been collected.

@@ -24,6 +24,7 @@ func TestForget(t *testing.T) {
 	if !in.news() {
 		t.Error("no news of an operation that has finished")
 	}
+	in.offer()
 	in.forget()
 	if len(in.done) != 1 || in.news() {
 		t.Errorf("%d are kept, news %v; want the open one, and that it was left", len(in.done), in.news())
@@ -37,6 +38,28 @@ func TestForget(t *testing.T) {
 	var numbers [8]int32
 	if n := in.tell(numbers[:]); n != 2 || in.news() {
 		t.Errorf("%d told, news %v; want 2 and none", n, in.news())
+	}
+}
+
+// What finishes when the guest has looked for the last time and has not returned
+// yet is not taken for something that it left: it is called again.
+func TestFinishedAtReturn(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		in := &instance{tickets: map[int32]*host.Ticket{}, seats: map[uint32]*seat{}, wake: make(chan struct{}, 1)}
+		for i := range 3 {
+			in.offer()
+			var numbers [8]int32
+			if asks {
+				in.tell(numbers[:])
+			}
+			ticket := &host.Ticket{}
+			in.number(ticket)
+			in.finished(ticket)
+			in.forget()
+			if !in.news() {
+				t.Errorf("asks %v, crossing %d: no news of what finished meanwhile", asks, i)
+			}
+		}
 	}
 }
 
