@@ -108,7 +108,7 @@ func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) 
 	if _, ok := (frame{}).values(args); !ok {
 		return Result{}, errArguments
 	}
-	return h.Exec(ctx, db, query, args)
+	return h.Exec(ctx, db, query, plain(args))
 }
 
 func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) {
@@ -119,7 +119,20 @@ func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) 
 	if _, ok := (frame{}).values(args); !ok {
 		return nil, errArguments
 	}
-	return h.Query(ctx, db, query, args)
+	return h.Query(ctx, db, query, plain(args))
+}
+
+// plain has texts in the place of pointers to them, for tests to compare.
+func plain(args []any) []any {
+	for i, a := range args {
+		switch p, ok := a.(*string); {
+		case ok && p == nil:
+			args[i] = nil
+		case ok:
+			args[i] = *p
+		}
+	}
+	return args
 }
 
 func fetch(ctx context.Context, r *Request) (*Response, error) {

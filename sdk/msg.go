@@ -122,8 +122,10 @@ func (b Batch) Messages() []*Msg { return b.msgs }
 // when f fails. f must pass on the ctx that it gets. The error is the host's,
 // if it cannot go on; return it from the handler.
 func (b Batch) Each(ctx context.Context, f func(ctx context.Context, msg *Msg) error) error {
-	for _, m := range b.msgs {
-		mctx := contextOf(ctx, m.id)
+	contexts := make([]idContext, len(b.msgs))
+	for i, m := range b.msgs {
+		mctx := &contexts[i]
+		mctx.Context, mctx.id = ctx, m.id
 		if err := begin(mctx, m); err != nil {
 			return err
 		}
@@ -167,6 +169,11 @@ type idContext struct {
 	id uint32
 }
 
+// delivered is a context of ours.
+type delivered interface{ delivery() uint32 }
+
+func (c *idContext) delivery() uint32 { return c.id }
+
 func (c *idContext) Value(key any) any {
 	if key == (idKey{}) {
 		return c.id
@@ -174,12 +181,11 @@ func (c *idContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func contextOf(ctx context.Context, id uint32) context.Context {
-	return &idContext{Context: ctx, id: id}
-}
-
 // deliveryOf returns the delivery that a context is for, 0 for none.
 func deliveryOf(ctx context.Context) uint32 {
+	if d, ok := ctx.(delivered); ok { // as it mostly is; asking by Value allocates
+		return d.delivery()
+	}
 	if id, ok := ctx.Value(idKey{}).(uint32); ok {
 		return id
 	}

@@ -21,8 +21,8 @@ type Result struct {
 	RowsAffected int64
 }
 
-// Exec runs one statement. Arguments are nil, integers, bool, float64, string
-// or []byte.
+// Exec runs one statement. Arguments are nil, integers, bool, float64, string,
+// *string, which is NULL when it is nil, or []byte.
 func (d DB) Exec(ctx context.Context, query string, args ...any) (Result, error) {
 	return sqlExec(ctx, d.name, query, args)
 }

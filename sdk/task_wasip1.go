@@ -237,6 +237,8 @@ func (t *taskContext) Err() error {
 	return t.err
 }
 
+func (t *taskContext) delivery() uint32 { return t.id }
+
 // Value knows the delivery's id.
 func (t *taskContext) Value(key any) any {
 	if key == (idKey{}) {

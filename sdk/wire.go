@@ -3,16 +3,28 @@ package sdk
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // frame encodes what crosses the border: little-endian numbers, and texts and
 // lists with their length in front. See ABI.md, Frames.
 type frame []byte
 
-func (f frame) u8(v uint8) frame    { return append(f, v) }
-func (f frame) u32(v uint32) frame  { return binary.LittleEndian.AppendUint32(f, v) }
-func (f frame) u64(v uint64) frame  { return binary.LittleEndian.AppendUint64(f, v) }
-func (f frame) str(s string) frame  { return append(f.u32(uint32(len(s))), s...) }
+func (f frame) u8(v uint8) frame   { return append(f, v) }
+func (f frame) u32(v uint32) frame { return binary.LittleEndian.AppendUint32(f, v) }
+func (f frame) u64(v uint64) frame { return binary.LittleEndian.AppendUint64(f, v) }
+
+// str grows the frame once: this is the hot path of every statement.
+func (f frame) str(s string) frame {
+	at := len(f)
+	f = slices.Grow(f, 4+len(s))[:at+4+len(s)]
+	binary.LittleEndian.PutUint32(f[at:], uint32(len(s)))
+	copy(f[at+4:], s)
+	return f
+}
+
+// text is a text as a value.
+func (f frame) text(s string) frame { return append(f, tagText).str(s) }
 func (f frame) blob(b []byte) frame { return append(f.u32(uint32(len(b))), b...) }
 
 func (f frame) pairs(h Header) frame {
@@ -39,7 +51,7 @@ const (
 )
 
 // errArguments says what an argument can be.
-var errArguments = &HostError{Errno: ErrInvalid, Text: "sql: an argument is not nil, an integer of 64 bits with a sign, bool, float64, string or []byte"}
+var errArguments = &HostError{Errno: ErrInvalid, Text: "sql: an argument is not nil, an integer of 64 bits with a sign, bool, float64, string, *string or []byte"}
 
 // values encodes the arguments of a statement; ok is false for a value that
 // SQLite has not.
@@ -82,7 +94,13 @@ func (f frame) values(args []any) (_ frame, ok bool) {
 		case float64:
 			f = f.u8(tagFloat).u64(math.Float64bits(a))
 		case string:
-			f = f.u8(tagText).str(a)
+			f = f.text(a)
+		case *string:
+			if a == nil {
+				f = f.u8(tagNull)
+			} else {
+				f = f.text(*a)
+			}
 		case []byte:
 			f = f.u8(tagBlob).blob(a)
 		default:

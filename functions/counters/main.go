@@ -45,9 +45,9 @@ func count(ctx context.Context, msg *sdk.Msg) error {
 	case event.Removed:
 		_, err = db.Exec(ctx, remove, e.ID, e.Revision)
 	case event.Updated:
-		_, err = db.Exec(ctx, update, e.ID, e.Text(event.Source, e.Source), e.Text(event.Category, e.Category), e.Revision)
+		_, err = db.Exec(ctx, update, e.ID, e.Text(event.Source, &e.Source), e.Text(event.Category, &e.Category), e.Revision)
 	default:
-		_, err = db.Exec(ctx, add, e.ID, e.Text(event.Source, e.Source), e.Text(event.Category, e.Category), e.Revision)
+		_, err = db.Exec(ctx, add, e.ID, e.Text(event.Source, &e.Source), e.Text(event.Category, &e.Category), e.Revision)
 	}
 	return err
 }

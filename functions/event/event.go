@@ -65,7 +65,7 @@ func FromEnv() Config {
 	return Config{
 		ID: get("id", "video_id"), External: get("external_id", "external_id"), Picture: get("picture", "thumb_url"),
 		Region: get("region", "region"), Revision: get("revision", "revision"),
-		Schemas: strings.Split(get("schema", "1"), ","),
+		Schemas: strings.FieldsFunc(get("schema", "1"), func(r rune) bool { return r == ',' || r == ' ' }),
 	}
 }
 
@@ -109,10 +109,10 @@ const (
 // without a title does not change the title.
 func (e *Event) Has(f Field) bool { return e.has&f != 0 }
 
-// Text returns a text for SQL: nil when the event does not have it.
-func (e *Event) Text(f Field, value string) any {
+// Text returns a text of the event for SQL: NULL when the event does not have it.
+func (e *Event) Text(f Field, text *string) *string {
 	if e.Has(f) {
-		return value
+		return text
 	}
 	return nil
 }
@@ -158,18 +158,20 @@ func parse(data []byte) (*fastjson.Value, error) {
 }
 
 func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
-	if err := c.checkSchema(v); err != nil {
+	r := reader{object: v}
+	r.text.Grow(len(msg.Data()))
+	if err := c.checkSchema(&r); err != nil {
 		return nil, err
 	}
 	e := &Event{Kind: KindOf(msg.Subject())}
 	var err error
-	if e.ID, err = identifier(v, c.ID); err != nil {
+	if e.ID, err = r.identifier(c.ID); err != nil {
 		return nil, err
 	}
-	if e.Revision, err = c.revision(msg, v); err != nil {
+	if e.Revision, err = c.revision(msg, &r); err != nil {
 		return nil, err
 	}
-	for _, f := range [...]struct {
+	for _, t := range [...]struct {
 		name  string
 		field Field
 		into  *string
@@ -177,11 +179,15 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 		{c.External, External, &e.External}, {c.Picture, Picture, &e.Picture}, {c.Region, Region, &e.Region},
 		{"channel_id", Channel, &e.Channel}, {"channel", Channel, &e.Channel},
 		{"published_at", Modified, &e.Modified}, {"occurred_at", Modified, &e.Modified}} {
-		if err := e.text(v, f.name, f.field, f.into); err != nil {
+		has, err := r.string(t.name, t.into)
+		if err != nil {
 			return nil, err
 		}
+		if has {
+			e.has |= t.field
+		}
 	}
-	if err := e.rest(v); err != nil {
+	if err := e.lists(&r); err != nil {
 		return nil, err
 	}
 	if e.External == "" {
@@ -190,109 +196,40 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 	return e, nil
 }
 
-// rest reads the lists.
-func (e *Event) rest(v *fastjson.Value) error {
-	tags, err := texts(v, "tags")
-	if err != nil {
+func (e *Event) lists(r *reader) (err error) {
+	if e.Tags, err = r.joined("tags"); err != nil {
 		return err
 	}
-	if e.Tags = strings.Join(tags, " "); v.Exists("tags") {
+	if r.object.Exists("tags") {
 		e.has |= Tags
 	}
-	e.URLs, err = texts(v, "urls")
+	e.URLs, err = r.list("urls")
 	return err
 }
 
-func (e *Event) text(v *fastjson.Value, name string, field Field, into *string) error {
-	f := v.Get(name)
-	if f == nil || f.Type() == fastjson.TypeNull {
-		return nil
-	}
-	b, err := f.StringBytes()
-	if err != nil {
-		return errors.New("decode event: " + name + " is a " + f.Type().String() + " where a text is expected")
-	}
-	*into = string(b)
-	e.has |= field
-	return nil
-}
-
-func texts(v *fastjson.Value, name string) ([]string, error) {
-	f := v.Get(name)
-	if f == nil || f.Type() == fastjson.TypeNull {
-		return nil, nil
-	}
-	values, err := f.Array()
-	if err != nil {
-		return nil, errors.New("decode event: " + name + " is not a list of texts")
-	}
-	out := make([]string, len(values))
-	for i, item := range values {
-		b, err := item.StringBytes()
-		if err != nil {
-			return nil, errors.New("decode event: " + name + " is not a list of texts")
-		}
-		out[i] = string(b)
-	}
-	return out, nil
-}
-
-func (c *Config) checkSchema(v *fastjson.Value) error {
-	s := v.Get("schema")
+func (c *Config) checkSchema(r *reader) error {
+	s := r.object.Get("schema")
 	if s == nil {
 		return nil
 	}
-	got := string(s.MarshalTo(nil))
+	got := r.raw(s)
 	for _, known := range c.Schemas {
-		if got == strings.TrimSpace(known) {
+		if got == known {
 			return nil
 		}
 	}
 	return errors.New("unknown schema " + got + ": this function knows " + strings.Join(c.Schemas, ", "))
 }
 
-// identifier reads an id: a text as it is, or a whole number with all its
-// digits, within 64 bits.
-func identifier(v *fastjson.Value, name string) (string, error) {
-	f := v.Get(name)
-	if f == nil {
-		return "", errors.New("decode event: there is no " + name)
-	}
-	switch f.Type() {
-	case fastjson.TypeString:
-		if b := f.GetStringBytes(); len(b) > 0 && len(b) <= 256 {
-			return string(b), nil
-		}
-		return "", errors.New("decode event: " + name + " is empty or longer than 256 bytes")
-	case fastjson.TypeNumber:
-		raw := string(f.MarshalTo(nil))
-		if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
-			return strconv.FormatInt(n, 10), nil
-		}
-		if n, err := strconv.ParseUint(raw, 10, 64); err == nil {
-			return strconv.FormatUint(n, 10), nil
-		}
-		return "", errors.New("decode event: " + name + " " + shortened(raw) + " is not a whole number of 64 bits")
-	}
-	return "", errors.New("decode event: " + name + " is a " + f.Type().String() + " where a whole number or a text is expected")
-}
-
-func shortened(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
-	}
-	return s
-}
-
-func (c *Config) revision(msg *sdk.Msg, v *fastjson.Value) (int64, error) {
+func (c *Config) revision(msg *sdk.Msg, r *reader) (int64, error) {
 	if c.Revision == "sequence" {
 		return int64(msg.Metadata().Sequence.Stream), nil
 	}
-	f := v.Get(c.Revision)
+	f := r.object.Get(c.Revision)
 	if f == nil || f.Type() != fastjson.TypeNumber {
 		return 0, errors.New("decode event: " + c.Revision + " is not a number")
 	}
-	raw := string(f.MarshalTo(nil))
+	raw := r.raw(f)
 	n, err := strconv.ParseInt(raw, 10, 64)
 	if err != nil {
 		return 0, errors.New("decode event: " + c.Revision + " " + shortened(raw) + " is not a whole number of 64 bits")

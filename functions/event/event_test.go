@@ -84,6 +84,23 @@ func TestTrendVidStream(t *testing.T) {
 	}
 }
 
+// One member of the event may serve for two, and of two with one name the first
+// counts.
+func TestNames(t *testing.T) {
+	c := FromEnv()
+	c.External, c.Picture = "video_id", "title"
+	e, err := c.Decode(sdk.NewMsg("video.ingested.x", nil, []byte(`{"video_id":"a","video_id":"b","revision":1,"revision":2,"title":"T","channel_id":"c","channel":"d","tags":["x","y"],"urls":["u","v"],"category":null}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.ID != "a" || e.External != "a" || e.Revision != 1 || e.Picture != "T" || e.Title != "T" || e.Channel != "d" || e.Tags != "x y" || strings.Join(e.URLs, ",") != "u,v" || e.Has(Category) {
+		t.Errorf("got %+v", e)
+	}
+	if _, err := c.Decode(sdk.NewMsg("video.ingested.x", nil, []byte(`{"video_id":"a","revision":1,"title":7}`))); err == nil || !strings.Contains(err.Error(), "title is a number") {
+		t.Errorf("a number as a title: %v", err)
+	}
+}
+
 func TestKinds(t *testing.T) {
 	for subject, want := range map[string]Kind{"video.ingested.a.b": Added, "video.discovered.de": Added, "video.updated.a.b": Updated, "video.removed.de": Removed, "video.enriched.thumbnail.x": Other, "video": Other} {
 		if got := KindOf(subject); got != want {

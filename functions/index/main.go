@@ -36,27 +36,44 @@ WHERE excluded.revision > videos.revision`
 ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, removed = 1 WHERE excluded.revision > videos.revision`
 )
 
-func handle(ctx context.Context, batch sdk.Batch) error { return batch.Each(ctx, apply) }
+// handle decodes the whole batch before it writes any of it: code that runs again
+// and again stays in the processor's caches, which it would leave if it took turns
+// with the database's.
+func handle(ctx context.Context, batch sdk.Batch) error {
+	events := make([]decoded, batch.Len())
+	for i, msg := range batch.Messages() {
+		if event.KindOf(msg.Subject()) != event.Other {
+			events[i].Event, events[i].err = config.Decode(msg)
+		}
+	}
+	i := -1
+	return batch.Each(ctx, func(ctx context.Context, _ *sdk.Msg) error {
+		i++
+		return events[i].apply(ctx)
+	})
+}
 
-func apply(ctx context.Context, msg *sdk.Msg) error {
-	kind := event.KindOf(msg.Subject())
-	if kind == event.Other {
-		return nil
+// decoded is an event, or why there is none. With neither, the message is none of
+// the index's business.
+type decoded struct {
+	*event.Event
+	err error
+}
+
+func (e *decoded) apply(ctx context.Context) error {
+	if e.err != nil || e.Event == nil {
+		return e.err
 	}
-	e, err := config.Decode(msg)
-	if err != nil {
-		return err
-	}
-	if kind == event.Removed {
-		_, err = db.Exec(ctx, remove, e.ID, e.Revision)
+	if e.Kind == event.Removed {
+		_, err := db.Exec(ctx, remove, e.ID, e.Revision)
 		return err
 	}
 	statement := add
-	if kind == event.Updated {
+	if e.Kind == event.Updated {
 		statement = update
 	}
-	_, err = db.Exec(ctx, statement, e.ID, e.Text(event.External, e.External), e.Text(event.Source, e.Source), e.Text(event.Region, e.Region),
-		e.Text(event.Category, e.Category), e.Text(event.Title, e.Title), e.Text(event.Channel, e.Channel), e.Text(event.Tags, e.Tags),
-		e.Text(event.Modified, e.Modified), e.Revision)
+	_, err := db.Exec(ctx, statement, &e.ID, e.Text(event.External, &e.External), e.Text(event.Source, &e.Source), e.Text(event.Region, &e.Region),
+		e.Text(event.Category, &e.Category), e.Text(event.Title, &e.Title), e.Text(event.Channel, &e.Channel), e.Text(event.Tags, &e.Tags),
+		e.Text(event.Modified, &e.Modified), e.Revision)
 	return err
 }

@@ -111,7 +111,7 @@ func change(ctx context.Context, kind event.Kind, region string, e *event.Event)
 			statement = update
 		}
 		named := e.Has(event.Path) || e.Has(event.External)
-		changed, err = db.Exec(ctx, statement, region, e.ID, pagePath(e), e.Text(event.Modified, e.Modified), e.Revision, named)
+		changed, err = db.Exec(ctx, statement, region, e.ID, pagePath(e), e.Text(event.Modified, &e.Modified), e.Revision, named)
 	}
 	if err != nil || changed.RowsAffected == 0 {
 		return err

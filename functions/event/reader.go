@@ -1,0 +1,129 @@
+package event
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/valyala/fastjson"
+)
+
+// reader copies what an event has out of the parser's memory. Its texts lie in one
+// piece of memory, so that an event takes one allocation and not one for each: in
+// a guest these are most of what an event costs.
+type reader struct {
+	object  *fastjson.Value
+	text    strings.Builder
+	scratch [32]byte
+}
+
+// keep returns a copy of a text.
+func (r *reader) keep(b []byte) string {
+	at := r.text.Len()
+	r.text.Write(b)
+	return r.text.String()[at:]
+}
+
+// raw returns a value as it is written in JSON.
+func (r *reader) raw(v *fastjson.Value) string { return r.keep(v.MarshalTo(r.scratch[:0])) }
+
+// string reads a text. has is false if the event does not have it.
+func (r *reader) string(name string, into *string) (has bool, err error) {
+	f := r.object.Get(name)
+	if f == nil || f.Type() == fastjson.TypeNull {
+		return false, nil
+	}
+	b, err := f.StringBytes()
+	if err != nil {
+		return false, errors.New("decode event: " + name + " is a " + f.Type().String() + " where a text is expected")
+	}
+	*into = r.keep(b)
+	return true, nil
+}
+
+// array returns the items of a list of texts; none if the event does not have it.
+func (r *reader) array(name string) ([]*fastjson.Value, error) {
+	f := r.object.Get(name)
+	if f == nil || f.Type() == fastjson.TypeNull {
+		return nil, nil
+	}
+	items, err := f.Array()
+	if err != nil {
+		return nil, notTexts(name)
+	}
+	return items, nil
+}
+
+func notTexts(name string) error {
+	return errors.New("decode event: " + name + " is not a list of texts")
+}
+
+// joined reads a list of texts as one, with spaces between.
+func (r *reader) joined(name string) (string, error) {
+	items, err := r.array(name)
+	if err != nil {
+		return "", err
+	}
+	at := r.text.Len()
+	for i, item := range items {
+		b, err := item.StringBytes()
+		if err != nil {
+			return "", notTexts(name)
+		}
+		if i > 0 {
+			r.text.WriteByte(' ')
+		}
+		r.text.Write(b)
+	}
+	return r.text.String()[at:], nil
+}
+
+// list reads a list of texts.
+func (r *reader) list(name string) ([]string, error) {
+	items, err := r.array(name)
+	if len(items) == 0 {
+		return nil, err
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		b, err := item.StringBytes()
+		if err != nil {
+			return nil, notTexts(name)
+		}
+		texts[i] = r.keep(b)
+	}
+	return texts, nil
+}
+
+// identifier reads an id: a text as it is, or a whole number with all its
+// digits, within 64 bits.
+func (r *reader) identifier(name string) (string, error) {
+	f := r.object.Get(name)
+	if f == nil {
+		return "", errors.New("decode event: there is no " + name)
+	}
+	switch f.Type() {
+	case fastjson.TypeString:
+		if b := f.GetStringBytes(); len(b) > 0 && len(b) <= 256 {
+			return r.keep(b), nil
+		}
+		return "", errors.New("decode event: " + name + " is empty or longer than 256 bytes")
+	case fastjson.TypeNumber:
+		raw := r.raw(f)
+		if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
+			return r.keep(strconv.AppendInt(r.scratch[:0], n, 10)), nil
+		}
+		if n, err := strconv.ParseUint(raw, 10, 64); err == nil {
+			return r.keep(strconv.AppendUint(r.scratch[:0], n, 10)), nil
+		}
+		return "", errors.New("decode event: " + name + " " + shortened(raw) + " is not a whole number of 64 bits")
+	}
+	return "", errors.New("decode event: " + name + " is a " + f.Type().String() + " where a whole number or a text is expected")
+}
+
+func shortened(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
