@@ -110,7 +110,11 @@ func (r *reader) identifier(name string) (string, error) {
 		return "", errors.New("decode event: " + name + " is empty or longer than 256 bytes")
 	case fastjson.TypeNumber:
 		raw := r.raw(f)
-		if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
+		n, err := strconv.ParseInt(raw, 10, 64)
+		if err == nil && raw[0] >= '1' && raw[0] <= '9' {
+			return raw, nil // there is one form of it
+		}
+		if err == nil {
 			return r.keep(strconv.AppendInt(r.scratch[:0], n, 10)), nil
 		}
 		if n, err := strconv.ParseUint(raw, 10, 64); err == nil {

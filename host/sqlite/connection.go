@@ -18,6 +18,7 @@ type connection struct {
 	db         *sql.DB
 	conn       *sql.Conn
 	policy     *policy
+	interrupts *interrupter
 	statements map[string]*sql.Stmt // the guests', by their text
 	controls   map[string]*sql.Stmt // the host's own; a guest's text never finds them
 	oneOff     *sql.Stmt            // a long one, not kept
@@ -25,6 +26,7 @@ type connection struct {
 }
 
 func (w *connection) close() error {
+	w.interrupts.release()
 	for _, s := range w.statements {
 		s.Close()
 	}

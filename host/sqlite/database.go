@@ -108,7 +108,11 @@ func (d *Database) openWriter(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &connection{db: db, conn: conn, policy: p, statements: map[string]*sql.Stmt{}, controls: map[string]*sql.Stmt{}}, nil
+	interrupts, err := newInterrupter(conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), db.Close())
+	}
+	return &connection{db: db, conn: conn, policy: p, interrupts: interrupts, statements: map[string]*sql.Stmt{}, controls: map[string]*sql.Stmt{}}, nil
 }
 
 // take waits for the writer and returns it whole: one that an interrupt spoiled
@@ -131,7 +135,11 @@ func (d *Database) take(ctx context.Context) (*connection, error) {
 	return d.writer, nil
 }
 
-func (d *Database) give() { d.turn <- struct{}{} }
+// give lets the next one have the writer.
+func (d *Database) give() {
+	d.writer.interrupts.release()
+	d.turn <- struct{}{}
+}
 
 // Begin takes the writer and opens a transaction that holds the write lock
 // from its beginning, so that it never fails half way for another's commit.

@@ -260,6 +260,73 @@ func TestCancelledStatement(t *testing.T) {
 	}
 }
 
+// A read that does not end is broken off too, within the transaction and after
+// statements that ended well before.
+func TestCancelledQuery(t *testing.T) {
+	d := open(t)
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := d.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if _, err := tx.Query(ctx, "SELECT 1", nil, host.RowLimit{Rows: 1, Bytes: 100}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.AfterFunc(20*time.Millisecond, cancel)
+		_, err = tx.Query(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n", nil, host.RowLimit{Rows: 1, Bytes: 100})
+		if host.ErrnoOf(err) != host.Cancelled {
+			t.Errorf("endless query = %v, want cancelled", err)
+		}
+		if _, err := tx.Query(ctx, "SELECT 1", nil, host.RowLimit{Rows: 1, Bytes: 100}); err == nil {
+			t.Error("a query after the end is not refused")
+		}
+		tx.Rollback()
+	}
+}
+
+// The end of a context breaks off the guest's statements alone, whenever it comes:
+// what the host runs itself goes on, and what succeeded is committed.
+func TestCancelledBetween(t *testing.T) {
+	d := open(t, "CREATE TABLE a (v INTEGER)")
+	want := int64(0)
+	for i := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := d.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(i*7)*time.Microsecond, cancel)
+		kept := int64(0)
+		for err == nil {
+			if err := tx.Savepoint(ctx); err != nil {
+				t.Fatalf("savepoint: %v", err)
+			}
+			if _, err = tx.Exec(ctx, "INSERT INTO a VALUES (1)", nil); err == nil {
+				kept++
+			}
+			if tx.Lost() {
+				break
+			}
+			if err := tx.Release(ctx); err != nil {
+				t.Fatalf("release: %v", err)
+			}
+		}
+		if tx.Lost() {
+			tx.Rollback()
+		} else if err := tx.Commit(ctx); err != nil {
+			t.Fatalf("commit: %v", err)
+		} else {
+			want += kept
+		}
+	}
+	if got := number(t, d, "SELECT count(*) FROM a"); got != want {
+		t.Errorf("%d rows, want %d", got, want)
+	}
+}
+
 func TestBeginWaitsItsTurn(t *testing.T) {
 	d := open(t)
 	tx := begin(t, d)

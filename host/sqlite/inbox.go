@@ -155,7 +155,7 @@ func (t *tx) Known(ctx context.Context, function string, messages []*host.Messag
 		if s == nil || err != nil {
 			return err
 		}
-		known, err = t.done(ctx, s, messages)
+		known, err = t.done(s, messages)
 		return err
 	})
 	if errors.Is(err, host.ErrWentBack) {
@@ -169,7 +169,7 @@ func (t *tx) Known(ctx context.Context, function string, messages []*host.Messag
 
 // done looks messages up. What is above everything that was ever done, as most
 // messages are, needs no look.
-func (t *tx) done(ctx context.Context, s *source, messages []*host.Message) ([]bool, error) {
+func (t *tx) done(s *source, messages []*host.Message) ([]bool, error) {
 	var known []bool
 	note := func(i int) {
 		if known == nil {
@@ -193,7 +193,7 @@ func (t *tx) done(ctx context.Context, s *source, messages []*host.Message) ([]b
 			return nil, err
 		}
 		var one int
-		err = query.QueryRowContext(ctx, s.id, m.StreamSeq).Scan(&one)
+		err = query.QueryRow(s.id, m.StreamSeq).Scan(&one)
 		if err == nil {
 			note(i)
 		} else if !errors.Is(err, sql.ErrNoRows) {
@@ -213,10 +213,10 @@ func (t *tx) Seal(ctx context.Context, function string, done []*host.Message, se
 			return err
 		}
 		host.CrashPoint("done marked", "")
-		if err := t.post(ctx, function, send); err != nil {
+		if err := t.post(function, send); err != nil {
 			return err
 		}
-		return t.forget(ctx)
+		return t.forget()
 	})
 	if err != nil {
 		return t.fail(ctx, err)
@@ -252,26 +252,26 @@ func (t *tx) mark(ctx context.Context, function string, done []*host.Message) er
 		return err
 	}
 	const insert = `INSERT OR IGNORE INTO _pelton_done SELECT ?, value FROM json_each(?)`
-	if err := t.exec(ctx, insert, s.id, string(list)); err != nil {
+	if err := t.exec(insert, s.id, string(list)); err != nil {
 		return err
 	}
-	return t.advance(ctx, s, to, len(done))
+	return t.advance(s, to, len(done))
 }
 
 // advance moves a source on, once the transaction is committed.
-func (t *tx) advance(ctx context.Context, s *source, to host.Position, more int) error {
+func (t *tx) advance(s *source, to host.Position, more int) error {
 	rows := s.rows + more
 	t.d.mu.Lock()
 	raised := min(s.raised, to.High)
 	t.d.mu.Unlock()
 	if raised > to.Floor && rows >= raiseEvery {
 		to.Floor, rows = raised, 0
-		if err := t.exec(ctx, `DELETE FROM _pelton_done WHERE source = ? AND sequence BETWEEN ? AND ?`, s.id, to.Since, raised); err != nil {
+		if err := t.exec(`DELETE FROM _pelton_done WHERE source = ? AND sequence BETWEEN ? AND ?`, s.id, to.Since, raised); err != nil {
 			return err
 		}
 	}
 	const update = `UPDATE _pelton_sources SET floor = ?, high = ?, high_at = ? WHERE id = ?`
-	if err := t.exec(ctx, update, to.Floor, to.High, to.HighAt.UnixNano(), s.id); err != nil {
+	if err := t.exec(update, to.Floor, to.High, to.HighAt.UnixNano(), s.id); err != nil {
 		return err
 	}
 	t.onCommit = append(t.onCommit, func() { s.position, s.rows = to, rows })
@@ -290,7 +290,7 @@ func lowest(messages []*host.Message) uint64 {
 // before that was never handled here.
 func (t *tx) newSource(ctx context.Context, key host.Source, since uint64) (*source, error) {
 	const insert = `INSERT INTO _pelton_sources (function, epoch, durable, stream, created, since) VALUES (?, ?, ?, ?, ?, ?)`
-	if err := t.exec(ctx, insert, key.Function, key.Epoch, key.Durable, key.Stream, key.Created, since); err != nil {
+	if err := t.exec(insert, key.Function, key.Epoch, key.Durable, key.Stream, key.Created, since); err != nil {
 		return nil, err
 	}
 	s, err := t.w.find(ctx, key)
@@ -302,11 +302,11 @@ func (t *tx) newSource(ctx context.Context, key host.Source, since uint64) (*sou
 }
 
 // exec runs one of the host's own statements.
-func (t *tx) exec(ctx context.Context, query string, args ...any) error {
+func (t *tx) exec(query string, args ...any) error {
 	s, err := t.w.prepareControl(query)
 	if err != nil {
 		return err
 	}
-	_, err = s.ExecContext(ctx, args...)
+	_, err = s.Exec(args...)
 	return err
 }

@@ -18,14 +18,14 @@ const (
 )
 
 // post writes down what is to be sent after the commit.
-func (t *tx) post(ctx context.Context, function string, send []*host.Outgoing) error {
+func (t *tx) post(function string, send []*host.Outgoing) error {
 	for _, m := range send {
 		const insert = `INSERT INTO _pelton_outbox (function, subject, headers, data, msg_id, core) VALUES (?, ?, ?, ?, ?, ?)`
 		data := m.Data
 		if data == nil {
 			data = []byte{} // nil is NULL
 		}
-		if err := t.exec(ctx, insert, function, m.Subject, encodeHeaders(m.Headers), data, m.MsgID, m.Core); err != nil {
+		if err := t.exec(insert, function, m.Subject, encodeHeaders(m.Headers), data, m.MsgID, m.Core); err != nil {
 			return err
 		}
 	}
@@ -33,13 +33,13 @@ func (t *tx) post(ctx context.Context, function string, send []*host.Outgoing) e
 }
 
 // forget removes the rows that have been sent, if there are any.
-func (t *tx) forget(ctx context.Context) error {
+func (t *tx) forget() error {
 	t.d.mu.Lock()
 	sent := maps.Clone(t.d.sent)
 	t.d.mu.Unlock()
 	for function, upTo := range sent {
 		host.CrashPoint("before forget", "")
-		if err := t.exec(ctx, `DELETE FROM _pelton_outbox WHERE function = ? AND id <= ?`, function, upTo); err != nil {
+		if err := t.exec(`DELETE FROM _pelton_outbox WHERE function = ? AND id <= ?`, function, upTo); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (d *Database) Tidy(ctx context.Context) error {
 		return err
 	}
 	t := begun.(*tx)
-	if err := t.w.policy.asHost(func() error { return t.forget(ctx) }); err != nil {
+	if err := t.w.policy.asHost(func() error { return t.forget() }); err != nil {
 		t.Rollback() // the first error tells more
 		return fmt.Errorf("forget what was sent, in database %s: %w", d.name, err)
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"strings"
 
@@ -28,7 +29,11 @@ func (t *tx) Exec(ctx context.Context, query string, args []any) (host.Result, e
 	if err != nil {
 		return host.Result{}, t.fail(ctx, err)
 	}
-	r, err := s.ExecContext(ctx, args...)
+	if err := t.w.interrupts.start(ctx); err != nil {
+		return host.Result{}, t.fail(ctx, err)
+	}
+	r, err := s.Exec(args...)
+	t.w.interrupts.stop()
 	if err != nil {
 		return host.Result{}, t.fail(ctx, err)
 	}
@@ -55,15 +60,23 @@ func (t *tx) Query(ctx context.Context, query string, args []any, limit host.Row
 	if err != nil {
 		return nil, t.fail(ctx, err)
 	}
-	rows, err := s.QueryContext(ctx, args...)
-	if err != nil {
-		return nil, t.fail(ctx, err)
-	}
-	answer, err := collect(ctx, rows, limit)
+	answer, err := t.read(ctx, s, args, limit)
 	if err != nil {
 		return nil, t.fail(ctx, err)
 	}
 	return answer, nil
+}
+
+func (t *tx) read(ctx context.Context, s *sql.Stmt, args []any, limit host.RowLimit) (*host.Rows, error) {
+	if err := t.w.interrupts.start(ctx); err != nil {
+		return nil, err
+	}
+	defer t.w.interrupts.stop()
+	rows, err := s.Query(args...)
+	if err != nil {
+		return nil, err
+	}
+	return collect(ctx, rows, limit)
 }
 
 // fail looks after an error whether the transaction still stands: SQLite undoes
