@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,8 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-
-	"modernc.org/sqlite"
 
 	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/manifests"
@@ -69,31 +66,6 @@ func (d *Database) Close() error {
 	<-d.turn
 	return errors.Join(d.reads.Close(), d.outbox.Close(), d.writer.close())
 }
-
-// connector opens connections of a driver of our own, so that its hooks do not
-// touch other users of SQLite in the process.
-type connector struct {
-	driver *sqlite.Driver
-	dsn    string
-}
-
-func newConnector(path string, p *policy, extra url.Values) *connector {
-	q := url.Values{
-		"_busy_timeout": {"10000"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"},
-		"_defensive": {"1"}, "_dqs": {"0"},
-	}
-	for k, v := range extra {
-		q[k] = v
-	}
-	c := &connector{driver: &sqlite.Driver{}, dsn: (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: q.Encode()}).String()}
-	c.driver.RegisterConnectionHook(func(conn sqlite.ExecQuerierContext, _ string) error {
-		return conn.(sqlite.AuthorizerRegisterer).RegisterAuthorizer(p.authorize)
-	})
-	return c
-}
-
-func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
-func (c *connector) Driver() driver.Driver                        { return c.driver }
 
 // openWriter opens the connection that writes.
 func (d *Database) openWriter(ctx context.Context) (*connection, error) {

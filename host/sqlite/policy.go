@@ -33,11 +33,11 @@ func (p *policy) takeDenied() string {
 
 // authorize is the connection's authorizer; see
 // https://www.sqlite.org/c3ref/set_authorizer.html for its arguments.
-func (p *policy) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+func (p *policy) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, database, _ string) sqlite.AuthorizerReturnCode {
 	if p.host.Load() {
 		return sqlite.AuthorizerOK
 	}
-	what := forbidden(action, arg1, arg2)
+	what := refused(action, arg1, arg2, database)
 	if what == "" {
 		what = p.listing(action, arg1, arg2)
 	}
@@ -60,37 +60,6 @@ func (p *policy) listing(action sqlite.AuthorizerActionCode, table, column strin
 		list := lower == "sqlite_master" || lower == "sqlite_schema" || lower == "sqlite_sequence"
 		if list && !p.drops && column != "ROWID" {
 			return table + ", which lists what is Pelton's own"
-		}
-	}
-	return ""
-}
-
-// forbidden names what a guest's statement wants and must not have.
-func forbidden(action sqlite.AuthorizerActionCode, arg1, arg2 string) string {
-	switch action {
-	case sqlite.AuthTransaction:
-		return arg1 + ": transactions belong to the host"
-	case sqlite.AuthSavepoint:
-		return "SAVEPOINT: transactions belong to the host"
-	case sqlite.AuthAttach, sqlite.AuthDetach:
-		return "ATTACH and DETACH"
-	case sqlite.AuthPragma:
-		if arg1 == "data_version" { // FTS5 reads it on its own account
-			return ""
-		}
-		return "PRAGMA " + arg1
-	case sqlite.AuthFunction:
-		if strings.EqualFold(arg2, "load_extension") {
-			return "load_extension"
-		}
-	case sqlite.AuthAlterTable:
-		return "ALTER TABLE: changes of tables belong in migrations"
-	case sqlite.AuthCreateTempIndex, sqlite.AuthCreateTempTable, sqlite.AuthCreateTempTrigger, sqlite.AuthCreateTempView:
-		return "temporary objects"
-	}
-	for _, name := range []string{arg1, arg2} {
-		if lower := strings.ToLower(name); strings.HasPrefix(lower, "_pelton_") || lower == "sqlite_dbpage" {
-			return name + ", which is Pelton's own"
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -100,11 +101,17 @@ func sqlError(ctx context.Context, p *policy, err error) error {
 	return host.Errorf(host.Failed, "sql: %v", err)
 }
 
-// singleStatement refuses a text with more than one statement: the driver
-// would run them all. Quotes and comments are skipped as SQLite's tokenizer
+// singleStatement refuses a text with more than one statement, or none: the driver
+// would run them all, and has no answer to give for none. Quotes and comments are skipped as SQLite's tokenizer
 // does (https://www.sqlite.org/lang_comment.html). A semicolon inside the body
 // of CREATE TRIGGER is refused too; migrations are the place for those.
 func singleStatement(query string) error {
+	if strings.IndexByte(query, 0) >= 0 || !utf8.ValidString(query) {
+		return host.Errorf(host.Invalid, "sql: the statement holds a NUL byte, or is not UTF-8")
+	}
+	if onlyBlank(query) {
+		return host.Errorf(host.Invalid, "sql: there is no statement")
+	}
 	for i := 0; i < len(query); {
 		n := tokenEnd(query[i:])
 		if query[i] == ';' && !onlyBlank(query[i+1:]) {
@@ -116,6 +123,7 @@ func singleStatement(query string) error {
 }
 
 func onlyBlank(s string) bool {
+	s = strings.ReplaceAll(s, "\ufeff", " ") // SQLite takes it for one
 	for i := 0; i < len(s); {
 		n := tokenEnd(s[i:])
 		if tok := s[i : i+n]; strings.TrimSpace(tok) != "" && tok != ";" && !strings.HasPrefix(tok, "--") && !strings.HasPrefix(tok, "/*") {
