@@ -51,6 +51,7 @@ type Config struct {
 	Region   string   // where it belongs
 	Revision string   // grows with every change; "sequence" takes the stream's
 	Schemas  []string // the schema numbers that are known
+	Fields   Field    // what is read of an event beside its id and revision, 0 for all
 }
 
 // FromEnv reads the configuration from the manifest's config, with the names of
@@ -88,10 +89,10 @@ type Event struct {
 	has      Field
 }
 
-// Field is one or more of an event's texts.
+// Field is one or more of an event's texts and lists.
 type Field uint16
 
-// The texts.
+// The texts and lists.
 const (
 	Source Field = 1 << iota
 	Title
@@ -103,6 +104,7 @@ const (
 	Channel
 	Tags
 	Modified
+	URLs
 )
 
 // Has reports whether the event has a text, even an empty one: an update
@@ -179,6 +181,9 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 		{c.External, External, &e.External}, {c.Picture, Picture, &e.Picture}, {c.Region, Region, &e.Region},
 		{"channel_id", Channel, &e.Channel}, {"channel", Channel, &e.Channel},
 		{"published_at", Modified, &e.Modified}, {"occurred_at", Modified, &e.Modified}} {
+		if !c.reads(t.field) {
+			continue
+		}
 		has, err := r.string(t.name, t.into)
 		if err != nil {
 			return nil, err
@@ -187,7 +192,7 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 			e.has |= t.field
 		}
 	}
-	if err := e.lists(&r); err != nil {
+	if err := c.lists(&r, e); err != nil {
 		return nil, err
 	}
 	if e.External == "" {
@@ -196,14 +201,21 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 	return e, nil
 }
 
-func (e *Event) lists(r *reader) (err error) {
-	if e.Tags, err = r.joined("tags"); err != nil {
-		return err
+// reads reports whether a field is among those that are read.
+func (c *Config) reads(f Field) bool { return c.Fields == 0 || c.Fields&f != 0 }
+
+func (c *Config) lists(r *reader, e *Event) (err error) {
+	if c.reads(Tags) {
+		if e.Tags, err = r.joined("tags"); err != nil {
+			return err
+		}
+		if r.object.Exists("tags") {
+			e.has |= Tags
+		}
 	}
-	if r.object.Exists("tags") {
-		e.has |= Tags
+	if c.reads(URLs) {
+		e.URLs, err = r.list("urls")
 	}
-	e.URLs, err = r.list("urls")
 	return err
 }
 

@@ -101,6 +101,16 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// What is not among the fields is not looked at.
+func TestFields(t *testing.T) {
+	c := FromEnv()
+	c.Fields = Title | Tags
+	e, err := c.Decode(sdk.NewMsg("video.ingested.x", nil, []byte(`{"video_id":"a","revision":1,"title":"T","source":7,"urls":7,"tags":["x"]}`)))
+	if err != nil || e.Title != "T" || e.Tags != "x" || e.Has(Source) || e.External != "a" {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
 func TestKinds(t *testing.T) {
 	for subject, want := range map[string]Kind{"video.ingested.a.b": Added, "video.discovered.de": Added, "video.updated.a.b": Updated, "video.removed.de": Removed, "video.enriched.thumbnail.x": Other, "video": Other} {
 		if got := KindOf(subject); got != want {

@@ -11,7 +11,10 @@ import (
 	"github.com/pelton-run/pelton/sdk"
 )
 
-func init() { sdk.HandleBatch(handle) }
+func init() {
+	config.Fields = event.External | event.Source | event.Region | event.Category | event.Title | event.Channel | event.Tags | event.Modified
+	sdk.HandleBatch(handle)
+}
 
 func main() {} // a reactor is called, not run
 

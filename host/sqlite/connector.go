@@ -21,6 +21,7 @@ const (
 	MaxPages     = 4 << 20  // of a file: 16 GiB
 	MaxWAL       = 32 << 20 // bytes that the write-ahead log keeps when it is not needed
 	cachePages   = 4096     // KiB of a connection's page cache
+	checkpoint   = 4000     // pages in the log before they go into the file: a page that is written often goes once
 )
 
 // limits are those of sqlite3_limit.
@@ -51,7 +52,8 @@ func newConnector(path string, p *policy, extra url.Values) *connector {
 	q := url.Values{
 		"_busy_timeout": {"10000"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"}, "_defensive": {"1"}, "_dqs": {"0"},
 		"_pragma": {"trusted_schema(0)", "cell_size_check(1)", "mmap_size(0)", fmt.Sprintf("cache_size(-%d)", cachePages),
-			fmt.Sprintf("max_page_count(%d)", MaxPages), fmt.Sprintf("journal_size_limit(%d)", MaxWAL)},
+			fmt.Sprintf("max_page_count(%d)", MaxPages), fmt.Sprintf("journal_size_limit(%d)", MaxWAL),
+			fmt.Sprintf("wal_autocheckpoint(%d)", checkpoint)},
 	}
 	for k, v := range extra {
 		q[k] = v

@@ -175,8 +175,23 @@ func (r *reader) blob() []byte {
 }
 
 // str reads a text; one that is not UTF-8 is a fault.
-func (r *reader) str() string {
-	s := string(r.take(r.u32()))
+func (r *reader) str() string { return r.valid(string(r.take(r.u32()))) }
+
+// maxCopied is up to which size the arguments of a statement are copied as a whole.
+const maxCopied = 16 << 10
+
+// part reads a text out of a copy of the frame's end, which is one allocation for
+// many texts; without a copy it is like str.
+func (r *reader) part(copied string) string {
+	if copied == "" {
+		return r.str()
+	}
+	n := len(r.take(r.u32()))
+	end := len(copied) - len(r.b)
+	return r.valid(copied[end-n : end])
+}
+
+func (r *reader) valid(s string) string {
 	if !utf8.ValidString(s) {
 		r.fault = true
 		return ""
@@ -227,6 +242,10 @@ func (r *reader) headers() map[string][]string {
 func (r *reader) values() []any {
 	n := r.count(1, maxArguments)
 	values := make([]any, 0, n)
+	copied := ""
+	if len(r.b) <= maxCopied {
+		copied = string(r.b)
+	}
 	for range n {
 		switch r.u8() {
 		case tagNull:
@@ -236,7 +255,7 @@ func (r *reader) values() []any {
 		case tagFloat:
 			values = append(values, math.Float64frombits(r.u64()))
 		case tagText:
-			values = append(values, r.str())
+			values = append(values, r.part(copied))
 		case tagBlob:
 			values = append(values, r.blob())
 		default:

@@ -14,14 +14,20 @@ func TestFrames(t *testing.T) {
 	if s, n, u, b, p := r.str(), r.u32(), r.u64(), r.blob(), r.pairs(); s != "täxt" || n != 7 || u != 1<<40 || len(b) != 2 || p[0][1] != "b" || !r.ok() {
 		t.Errorf("read back %q %d %d %v %v, ok %v", s, n, u, b, p, r.ok())
 	}
-	values := []any{nil, int64(-5), 2.5, "x", []byte("y")}
-	f = frame{}.u32(5)
-	for _, v := range values {
-		f = f.value(v)
-	}
-	r = reader{b: f}
-	if got := r.values(); !reflect.DeepEqual(got, values) || !r.ok() {
-		t.Errorf("values read back as %v", got)
+	for _, long := range []int{0, 10, maxCopied} { // arguments are copied as a whole, or one by one
+		values := []any{nil, int64(-5), "täxt", 2.5, "", []byte("y"), strings.Repeat("x", long), "z"}
+		f = frame{}.u32(uint32(len(values)))
+		for _, v := range values {
+			f = f.value(v)
+		}
+		r = reader{b: f}
+		if got := r.values(); !reflect.DeepEqual(got, values) || !r.ok() {
+			t.Errorf("values read back as %v", got)
+		}
+		r = reader{b: append(f[:len(f)-1], 0xff)}
+		if r.values(); r.ok() {
+			t.Error("a text that is not UTF-8 is taken")
+		}
 	}
 }
 
