@@ -36,11 +36,12 @@ var only = map[string][]string{
 	"github.com/nats-io/nats.go":    {"runtime/trigger", "runtime/deploy", "runtime/status", "runtime/broker", "host/kv", "host/publish", "host/blob", "cmd", "bench"},
 	"github.com/nats-io/nats-server": {
 		"runtime/broker", "bench"},
-	"modernc.org/sqlite":    {"host/sqlite", "cmd/pelton/demo", "bench"},
-	"github.com/goccy":      {"manifests"},
-	"github.com/spf13":      {"cmd"},
-	"github.com/deepteams":  {"host/image", "cmd/pelton/demo", "bench"},
-	"github.com/rs/zerolog": {"runtime", "runtime/trigger", "runtime/broker", "cmd", "bench"},
+	"github.com/minio/minio-go": {"host/blob"},
+	"modernc.org/sqlite":        {"host/sqlite", "cmd/pelton/demo", "bench"},
+	"github.com/goccy":          {"manifests"},
+	"github.com/spf13":          {"cmd"},
+	"github.com/deepteams":      {"host/image", "cmd/pelton/demo", "bench"},
+	"github.com/rs/zerolog":     {"runtime", "runtime/trigger", "runtime/broker", "cmd", "bench"},
 }
 
 func TestImports(t *testing.T) {

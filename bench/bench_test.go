@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -266,7 +267,7 @@ func BenchmarkThumbnail(b *testing.B) {
 	r.fill(n, func(i int) (string, []byte) {
 		return fmt.Sprintf("video.ingested.src.v%d", i), fmt.Appendf(nil, `{"video_id":%d,"external_id":"v%d","revision":1,"thumb_url":"%s/%d.jpg"}`, i, i, origin.URL, i)
 	})
-	client, err := httpc.New("thumbnail", []manifests.HTTPGrant{{Origin: origin.URL, Methods: []string{"GET"}}}, 16<<20, nil)
+	client, err := httpc.New("thumbnail", []manifests.HTTPGrant{{Origin: origin.URL, Methods: []string{"GET"}}}, 16<<20, nil, netip.MustParsePrefix("127.0.0.0/8"))
 	must(b, err)
 	defer client.Close()
 	store, err := blob.Open(b.TempDir(), true)

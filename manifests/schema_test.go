@@ -42,7 +42,7 @@ func ours(t reflect.Type) *jsonschema.Schema {
 // TestSchema keeps the JSON schemas, from which editors complete, in step with
 // the types. Run with -update after a change.
 func TestSchema(t *testing.T) {
-	for file, v := range map[string]any{"manifest.schema.json": Manifest{}, "streams.schema.json": Streams{}} {
+	for file, v := range map[string]any{"manifest.schema.json": Manifest{}, "streams.schema.json": Streams{}, "pelton.schema.json": Host{}} {
 		r := jsonschema.Reflector{Mapper: ours, Anonymous: true, RequiredFromJSONSchemaTags: true}
 		if err := r.AddGoComments("github.com/pelton-run/pelton/manifests", "./", jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)

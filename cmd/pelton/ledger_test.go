@@ -209,13 +209,16 @@ func (l *ledger) publish(n int) {
 	publishUntil(l.t, l.js, subject, body)
 }
 
+// loopback permits the servers of the tests to named origins.
+const loopback = "testdata/loopback.yaml"
+
 // host is a host of the ledger, that dies where crash says.
 func (l *ledger) host(log *os.File, args ...string) *host {
 	exe, err := filepath.Abs(filepath.Join(bin, "testers", "pelton"))
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	args = append([]string{"up", "--dir", l.dir, "--data", l.data, "--cache", cache, "--log-level", "warn"}, args...)
+	args = append([]string{"up", "--dir", l.dir, "--data", l.data, "--cache", cache, "--config", loopback, "--log-level", "warn"}, args...)
 	return &host{t: l.t, exe: exe, log: log, args: args}
 }
 

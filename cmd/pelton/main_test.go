@@ -198,7 +198,7 @@ func TestKill9(t *testing.T) {
 	}
 	defer log.Close()
 	port := freePort(t)
-	h := &host{t: t, log: log, args: []string{"up", "--dir", dir, "--data", data, "--listen", port, "--cache", cache}}
+	h := &host{t: t, log: log, args: []string{"up", "--dir", dir, "--data", data, "--listen", port, "--cache", cache, "--config", loopback}}
 	h.start()
 	t.Cleanup(func() {
 		h.kill()

@@ -2,21 +2,19 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pelton-run/pelton/cmd/pelton/up"
+	"github.com/pelton-run/pelton/manifests"
 	"github.com/pelton-run/pelton/runtime/broker"
 )
 
 func upCommand() *cobra.Command {
 	var config up.Config
 	var conn connection
-	var level, secrets, sync string
+	var level, secrets, sync, place string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a host on a folder of functions",
@@ -36,8 +34,11 @@ handlers finish, and gives back what was not started.`,
 			if config.Sync, err = broker.ParseSync(sync); err != nil {
 				return usageError{fmt.Errorf("--sync: %w", err)}
 			}
+			if config.Place, err = manifests.LoadHost(place); err != nil {
+				return err
+			}
 			if secrets != "" {
-				config.Secrets = fileSecrets(secrets)
+				config.Secrets = up.FileSecrets(secrets)
 			}
 			h, err := up.Start(cmd.Context(), config)
 			if err != nil {
@@ -59,24 +60,11 @@ handlers finish, and gives back what was not started.`,
 	f.StringVar(&config.Listen, "listen", "127.0.0.1:4222", "address of the embedded server")
 	f.StringVar(&sync, "sync", broker.DefaultSync.String(), "how often the embedded server writes to the disk: always, or an interval; what came since is lost when the machine loses power")
 	f.DurationVar(&config.Grace, "grace", up.DefaultGrace, "how long handlers may still run when the host stops")
+	f.StringVar(&place, "config", "", "file that says what databases, blob stores and networks are on this host, such as pelton.yaml")
 	f.StringVar(&secrets, "secrets", "", "folder with one file a secret (default: PELTON_SECRET_<NAME> in the environment)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	conn.flags(cmd, "")
 	return cmd
-}
-
-// fileSecrets looks secrets up in a folder, a file each.
-func fileSecrets(dir string) func(string) (string, error) {
-	return func(name string) (string, error) {
-		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-			return "", fmt.Errorf("secret %q cannot be a file's name", name)
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return "", fmt.Errorf("read secret %s: %w", name, err)
-		}
-		return strings.TrimSpace(string(b)), nil
-	}
 }
 
 // quiet is how long a command waits for one more host to answer.

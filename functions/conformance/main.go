@@ -91,7 +91,9 @@ func do(ctx context.Context, msg *sdk.Msg, command, arg string) (string, error) 
 				ticks++
 			}
 		}()
-		time.Sleep(5 * time.Millisecond)
+		for ticks == 0 {
+			time.Sleep(time.Millisecond)
+		}
 		return fmt.Sprint(len(left), " ", ticks > 0), nil
 	case "found": // what others left behind
 		time.Sleep(5 * time.Millisecond)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -45,8 +46,9 @@ type Client struct {
 var _ host.HTTP = (*Client)(nil)
 
 // New makes the client of a function. Secrets are looked up now, so that one
-// that is missing is found before the first request.
-func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets Secrets) (*Client, error) {
+// that is missing is found before the first request. allow are the networks, beside
+// the public addresses, that origins which are named may be in.
+func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets Secrets, allow ...netip.Prefix) (*Client, error) {
 	c := &Client{maxBody: maxBody, userAgent: "pelton/1 (" + function + ")"}
 	for _, g := range grants {
 		headers, err := fill(g.Headers, secrets)
@@ -59,15 +61,28 @@ func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets S
 		}
 		c.rules = append(c.rules, r)
 	}
-	c.exact = client(&net.Dialer{Timeout: DialTimeout})
 	// The guard looks at the address that is dialled, after every resolution and
-	// redirection of names: nothing private, local or reserved passes.
-	guard := ssrf.New(ssrf.WithAnyPort())
-	c.public = client(&net.Dialer{Timeout: DialTimeout, Control: guard.Safe})
+	// redirection of names: nothing private, local or reserved passes. Each has a
+	// transport of its own, so that no connection of the one is used for the other.
+	v4, v6 := families(allow)
+	c.exact = client(ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)))
+	c.public = client(ssrf.New(ssrf.WithAnyPort()))
 	return c, nil
 }
 
-func client(dialer *net.Dialer) *http.Client {
+func families(all []netip.Prefix) (v4, v6 []netip.Prefix) {
+	for _, p := range all {
+		if p.Addr().Is4() {
+			v4 = append(v4, p)
+		} else {
+			v6 = append(v6, p)
+		}
+	}
+	return v4, v6
+}
+
+func client(guard *ssrf.Guardian) *http.Client {
+	dialer := &net.Dialer{Timeout: DialTimeout, Control: guard.Safe}
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy from the environment would void the policy
@@ -180,7 +195,7 @@ func transportError(ctx context.Context, u *url.URL, err error) error {
 		err = wrapped.Err
 	}
 	if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedPort) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
-		return host.Errorf(host.Denied, "http: %s is not a public address", u.Host)
+		return host.Errorf(host.Denied, "http: %s is not a public address; the operator can allow its network in pelton.yaml, networks.allow", u.Host)
 	}
 	if ctx.Err() != nil {
 		return host.Errorf(host.Cancelled, "http: %s: %v", u.Host, context.Cause(ctx))

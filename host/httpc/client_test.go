@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func newClient(t *testing.T, maxBody int64, grants ...manifests.HTTPGrant) *Clie
 			grants[i].Methods = []string{"GET", "HEAD"}
 		}
 	}
-	c, err := New("test", grants, maxBody, secrets)
+	c, err := New("test", grants, maxBody, secrets, netip.MustParsePrefix("127.0.0.0/8"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,4 +200,70 @@ func FuzzTarget(f *testing.F) {
 			t.Errorf("target(%q) is %q, which reads as %v, %v", raw, u, again, err)
 		}
 	})
+}
+
+// An address that is not public is reached by an origin that is named when the
+// operator allows its network, and by {public: true} never. Nothing is connected to
+// before that is known.
+func TestNetworks(t *testing.T) {
+	var arrived atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	defer server.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	named := []manifests.HTTPGrant{{Origin: server.URL, Methods: []string{"GET"}}, {Origin: "http://localhost:" + port, Methods: []string{"GET"}}}
+	public := []manifests.HTTPGrant{{Public: true, Methods: []string{"GET"}}}
+	loopback, other := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")
+	for _, tt := range []struct {
+		name   string
+		grants []manifests.HTTPGrant
+		allow  []netip.Prefix
+		want   host.Errno
+	}{
+		{"named, allowed", named, []netip.Prefix{loopback}, 0},
+		{"named, another network", named, []netip.Prefix{other}, host.Denied},
+		{"named", named, nil, host.Denied},
+		{"public, allowed", public, []netip.Prefix{loopback}, host.Denied},
+		{"public", public, nil, host.Denied},
+	} {
+		c, err := New("f", tt.grants, 100, secrets, tt.allow...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range []string{server.URL, "http://localhost:" + port, "http://localhost.:" + port} {
+			before := arrived.Load()
+			_, err := c.Do(t.Context(), &host.Request{Method: "GET", URL: u})
+			if got := host.ErrnoOf(err); got != tt.want && err != nil || tt.want != 0 && err == nil {
+				t.Errorf("%s: %s = %v", tt.name, u, err)
+			}
+			if tt.want != 0 && arrived.Load() != before {
+				t.Errorf("%s: %s arrived", tt.name, u)
+			}
+		}
+		c.Close()
+	}
+}
+
+// Row 24 of the threats: spellings of addresses that are nobody's business.
+func TestSpecialAddresses(t *testing.T) {
+	c, err := New("f", []manifests.HTTPGrant{{Public: true, Methods: []string{"GET"}}}, 100, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, name := range []string{
+		"127.0.0.1", "[::1]", "0.0.0.0", "[::]", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "2130706433", "0177.0.0.1", "0177.1",
+		"127.1", "0x7f.1", "localhost", "localhost.", "LOCALHOST", "169.254.169.254", "[fd00:ec2::254]", "[fe80::1]", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1",
+		"198.18.0.1", "192.0.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "[2002:7f00:1::]", "[2001:db8::1]", "[ff02::1]", "[fc00::1]",
+		"\u2487.0.0.1", "127\u30020\u30020\u30021", "[fe80::1%25eth0]", "allowed@127.0.0.1", "allowed\\@127.0.0.1", "127.0.0.1#@example.com",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		resp, err := c.Do(ctx, &host.Request{Method: "GET", URL: "http://" + name + ":1/"})
+		cancel()
+		if err == nil {
+			t.Errorf("%s answers %d", name, resp.Status)
+		}
+		if errno := host.ErrnoOf(err); errno != host.Denied && errno != host.Invalid && errno != host.Unavailable {
+			t.Errorf("%s = %v", name, err)
+		}
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -48,9 +50,9 @@ type connector struct {
 	dsn    string
 }
 
-func newConnector(path string, p *policy, extra url.Values) *connector {
+func newConnector(path string, busy time.Duration, p *policy, extra url.Values) *connector {
 	q := url.Values{
-		"_busy_timeout": {"10000"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"}, "_defensive": {"1"}, "_dqs": {"0"},
+		"_busy_timeout": {strconv.FormatInt(busy.Milliseconds(), 10)}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"}, "_defensive": {"1"}, "_dqs": {"0"},
 		"_pragma": {"trusted_schema(0)", "cell_size_check(1)", "mmap_size(0)", fmt.Sprintf("cache_size(-%d)", cachePages),
 			fmt.Sprintf("max_page_count(%d)", MaxPages), fmt.Sprintf("journal_size_limit(%d)", MaxWAL),
 			fmt.Sprintf("wal_autocheckpoint(%d)", checkpoint)},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/manifests"
@@ -24,6 +25,7 @@ const MaxStatements = 256
 type Database struct {
 	name   string
 	path   string
+	busy   time.Duration
 	turn   chan struct{} // holds the writer's place: one value when it is free
 	writer *connection
 	reads  *sql.DB
@@ -39,24 +41,40 @@ type Database struct {
 
 var _ host.Database = (*Database)(nil)
 
+// How long a transaction waits for one of another program's to end.
+const (
+	busy        = 10 * time.Second
+	busyForeign = 30 * time.Second
+)
+
 // Open opens the database of a file, and creates file and folder if need be.
 // name is what errors call it.
 func Open(ctx context.Context, name, path string) (*Database, error) {
+	return openFile(ctx, name, path, busy)
+}
+
+// OpenForeign opens the database of a file that other programs write to as well:
+// it waits longer for them.
+func OpenForeign(ctx context.Context, name, path string) (*Database, error) {
+	return openFile(ctx, name, path, busyForeign)
+}
+
+func openFile(ctx context.Context, name, path string, busy time.Duration) (*Database, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create folder of database %s: %w", name, err)
 	}
-	d := &Database{name: name, path: path, turn: make(chan struct{}, 1), policy: &policy{}, sources: map[host.Source]*source{}, sent: map[string]int64{}}
+	d := &Database{name: name, path: path, busy: busy, turn: make(chan struct{}, 1), policy: &policy{}, sources: map[host.Source]*source{}, sent: map[string]int64{}}
 	d.turn <- struct{}{}
 	w, err := d.openWriter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", name, err)
 	}
 	d.writer = w
-	d.reads = sql.OpenDB(newConnector(path, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
+	d.reads = sql.OpenDB(newConnector(path, busy, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
 	d.reads.SetMaxOpenConns(max(2, runtime.GOMAXPROCS(0)))
 	own := &policy{}
 	own.host.Store(true)
-	d.outbox = sql.OpenDB(newConnector(path, own, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
+	d.outbox = sql.OpenDB(newConnector(path, busy, own, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
 	d.outbox.SetMaxOpenConns(1)
 	return d, nil
 }
@@ -70,7 +88,7 @@ func (d *Database) Close() error {
 // openWriter opens the connection that writes.
 func (d *Database) openWriter(ctx context.Context) (*connection, error) {
 	p := &policy{writer: true}
-	db := sql.OpenDB(newConnector(d.path, p, url.Values{"_journal_mode": {"WAL"}}))
+	db := sql.OpenDB(newConnector(d.path, d.busy, p, url.Values{"_journal_mode": {"WAL"}}))
 	db.SetMaxOpenConns(1)
 	var conn *sql.Conn
 	err := p.asHost(func() (err error) {

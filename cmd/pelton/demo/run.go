@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/pelton-run/pelton/cmd/pelton/up"
+	"github.com/pelton-run/pelton/manifests"
 )
 
 // Config is how the demo runs.
@@ -108,6 +109,7 @@ func (d *demo) startHost(ctx context.Context) (*up.Host, error) {
 	}
 	config := up.Config{
 		Folder: folder, Data: d.data, Name: "demo", Region: "local", Listen: "127.0.0.1:0", Log: d.config.Log,
+		Place: &manifests.Host{Networks: manifests.Networks{Allow: []string{"127.0.0.0/8", "::1/128"}}}, // where its CDN and pictures are
 		Secrets: func(name string) (string, error) {
 			if name == "cf_token" {
 				return cdnToken, nil

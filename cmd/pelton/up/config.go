@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"github.com/pelton-run/pelton/manifests"
 	"github.com/pelton-run/pelton/runtime/broker"
 	"github.com/pelton-run/pelton/runtime/engine"
 )
@@ -42,6 +43,7 @@ type Config struct {
 	Cache   string        // of compiled code; below Data when empty
 	Grace   time.Duration
 	Secrets func(name string) (string, error)
+	Place   *manifests.Host // what logical names are here; nil leaves all below Data
 	Engine  engine.Config
 	Log     zerolog.Logger
 }
@@ -66,8 +68,14 @@ func (c *Config) complete() error {
 	if c.Grace == 0 {
 		c.Grace = DefaultGrace
 	}
+	if c.Place == nil {
+		c.Place = &manifests.Host{}
+	}
 	if c.Secrets == nil {
 		c.Secrets = EnvSecrets
+		if dir := c.Place.Secrets.Dir; dir != "" {
+			c.Secrets = FileSecrets(dir)
+		}
 	}
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
@@ -116,4 +124,24 @@ func EnvSecrets(name string) (string, error) {
 		return v, nil
 	}
 	return "", fmt.Errorf("secret %s is not set; give it in the environment as %s", name, key)
+}
+
+// FileSecrets looks secrets up in a folder, a file each, and what has none there in
+// the environment.
+func FileSecrets(dir string) func(string) (string, error) {
+	return func(name string) (string, error) {
+		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+			return "", fmt.Errorf("secret %q cannot be a file's name", name)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			if v, err := EnvSecrets(name); err == nil {
+				return v, nil
+			}
+		}
+		if err != nil {
+			return "", fmt.Errorf("read secret %s: %w", name, err)
+		}
+		return strings.TrimSpace(string(b)), nil
+	}
 }

@@ -53,9 +53,9 @@ func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string)
 		g.Databases[name] = db
 	}
 	for name, grant := range m.Grants.Blob {
-		store, err := blob.Open(filepath.Join(r.config.Data, "blobs", name), grant.Mode == manifests.ModeWrite)
+		store, err := r.store(ctx, name, grant.Mode == manifests.ModeWrite)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("open blob store %s: %w", name, err)
 		}
 		r.closeLater(store.Close)
 		g.Blobs[name] = store
@@ -70,7 +70,7 @@ func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string)
 		g.Images = image.New(r.gate, int64(m.Grants.Image.MaxPixels))
 	}
 	if len(m.Grants.HTTP) > 0 {
-		client, err := httpc.New(m.Name, m.Grants.HTTP, int64(m.Limits.HTTPBody), httpc.Secrets(r.config.Secrets))
+		client, err := httpc.New(m.Name, m.Grants.HTTP, int64(m.Limits.HTTPBody), httpc.Secrets(r.config.Secrets), r.config.Place.Networks.Prefixes()...)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,13 @@ func (r *resources) database(ctx context.Context, name string) (*sqlite.Database
 	if db, ok := r.databases[name]; ok {
 		return db, nil
 	}
-	db, err := sqlite.Open(ctx, name, filepath.Join(r.config.Data, "sqlite", name+".db"))
+	open, file := sqlite.Open, filepath.Join(r.config.Data, "sqlite", name+".db")
+	if place, ok := r.config.Place.Databases[name]; ok {
+		if file = place.File; place.ForeignWriters {
+			open = sqlite.OpenForeign
+		}
+	}
+	db, err := open(ctx, name, file)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +102,34 @@ func (r *resources) database(ctx context.Context, name string) (*sqlite.Database
 	}
 	r.databases[name] = db
 	return db, nil
+}
+
+// store opens a blob store where the operator says that it is.
+func (r *resources) store(ctx context.Context, name string, writable bool) (*blob.Store, error) {
+	place := r.config.Place.Blobs[name]
+	switch {
+	case place.Bucket != "":
+		return blob.OpenBucket(ctx, r.js, place.Bucket, writable)
+	case place.S3 != nil:
+		return r.storeS3(place.S3, writable)
+	case place.Dir != "":
+		return blob.Open(place.Dir, writable)
+	}
+	return blob.Open(filepath.Join(r.config.Data, "blobs", name), writable)
+}
+
+func (r *resources) storeS3(p *manifests.S3Place, writable bool) (*blob.Store, error) {
+	s := blob.S3{Endpoint: p.Endpoint, Bucket: p.Bucket, Region: p.Region, Prefix: p.Prefix}
+	if p.AccessKey != "" {
+		var err error
+		if s.AccessKey, err = r.config.Secrets(p.AccessKey); err != nil {
+			return nil, err
+		}
+		if s.SecretKey, err = r.config.Secrets(p.SecretKey); err != nil {
+			return nil, err
+		}
+	}
+	return blob.OpenS3(s, writable)
 }
 
 func (r *resources) closeLater(f func() error) {

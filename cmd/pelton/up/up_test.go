@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/image/webp"
 
+	"github.com/pelton-run/pelton/manifests"
 	"github.com/pelton-run/pelton/runtime/broker"
 	"github.com/pelton-run/pelton/runtime/status"
 )
@@ -99,6 +100,7 @@ func start(t *testing.T, f *folder, change func(c *Config)) *bench {
 		Folder: f.dir, Data: t.TempDir(), Name: "h1", Region: "eu", Listen: "127.0.0.1:0", Log: zerolog.Nop(),
 		Cache:   filepath.Join(bin, "testers", "cache"),
 		Secrets: func(name string) (string, error) { return "secret-" + name, nil },
+		Place:   &manifests.Host{Networks: manifests.Networks{Allow: []string{"127.0.0.0/8"}}}, // of the tests' servers
 	}
 	if change != nil {
 		change(&config)
