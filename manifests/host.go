@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // HostFile is the name of the operator's file, by convention.
@@ -181,4 +183,66 @@ func validateBlobPlace(p BlobPlace, at string, d *document) {
 	if (p.S3.AccessKey == "") != (p.S3.SecretKey == "") {
 		d.fail(at+".s3", "has one of access_key and secret_key", "name the secrets of both, or of neither for a bucket that is open")
 	}
+}
+
+// Missing says what a manifest needs of a host and the host does not have. secret
+// looks a secret up.
+func (h *Host) Missing(m *Manifest, secret func(name string) error) []string {
+	var missing []string
+	note := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
+	for _, g := range m.Grants.HTTP {
+		for _, name := range secretsOf(g) {
+			if err := secret(name); err != nil {
+				note("%v", err)
+			}
+		}
+		if a, err := netip.ParseAddr(originHost(g.Origin)); err == nil && !h.reaches(a) {
+			note("origin %s is not a public address, and networks.allow of %s does not have it", g.Origin, HostFile)
+		}
+	}
+	for _, name := range sortedKeys(m.Grants.SQLite) {
+		place, ok := h.Databases[name]
+		if _, err := os.Stat(filepath.Dir(place.File)); ok && err != nil {
+			note("the folder of database %s, %s, does not exist", name, filepath.Dir(place.File))
+		}
+	}
+	for _, name := range sortedKeys(m.Grants.Blob) {
+		if s3 := h.Blobs[name].S3; s3 != nil && s3.AccessKey != "" {
+			for _, key := range []string{s3.AccessKey, s3.SecretKey} {
+				if err := secret(key); err != nil {
+					note("blob store %s: %v", name, err)
+				}
+			}
+		}
+	}
+	return missing
+}
+
+// secretsOf lists the secrets in a grant's headers.
+func secretsOf(g HTTPGrant) (names []string) {
+	for _, header := range sortedKeys(g.Headers) {
+		for _, m := range secretPattern.FindAllStringSubmatch(g.Headers[header], -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+var secretPattern = regexp.MustCompile(`\{\{\s*secret\.([^{}\s]+)\s*\}\}`)
+
+func originHost(origin string) string {
+	u, err := url.Parse(origin)
+	if err != nil {
+		return ""
+	}
+	return strings.Replace(u.Hostname(), "localhost", "127.0.0.1", 1)
+}
+
+// reaches reports whether an address is public as far as that is known here, or
+// allowed.
+func (h *Host) reaches(a netip.Addr) bool {
+	if !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() {
+		return true
+	}
+	return slices.ContainsFunc(h.Networks.Prefixes(), func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -1,8 +1,10 @@
 package manifests
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,5 +69,44 @@ func TestBadHost(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "pelton.yaml:1") {
 			t.Errorf("%s: %v; want %q and the place", text, err, want)
 		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	m, err := Decode("f.yaml", []byte(`
+name: f
+triggers: [{stream: S}]
+grants:
+  http:
+    - {origin: "https://api.example.com", headers: {Authorization: "Bearer {{secret.token}}"}}
+    - {origin: "http://10.1.2.3:80"}
+    - {origin: "http://localhost:8080"}
+  sqlite: {app: {mode: write}}
+  blob: {cdn: {mode: write}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := func(has ...string) func(string) error {
+		return func(name string) error {
+			if slices.Contains(has, name) {
+				return nil
+			}
+			return errors.New("secret " + name + " is not set")
+		}
+	}
+	bare := &Host{Databases: map[string]DatabasePlace{"app": {File: "/nowhere/app.db"}}, Blobs: map[string]BlobPlace{"cdn": {S3: &S3Place{AccessKey: "ak", SecretKey: "sk"}}}}
+	got := strings.Join(bare.Missing(m, secret("ak")), "; ")
+	for _, want := range []string{"secret token", "10.1.2.3", "localhost", "/nowhere", "secret sk"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q does not name %q", got, want)
+		}
+	}
+	if strings.Contains(got, "secret ak") {
+		t.Errorf("%q names what is there", got)
+	}
+	whole := &Host{Databases: map[string]DatabasePlace{"app": {File: filepath.Join(t.TempDir(), "app.db")}}, Networks: Networks{Allow: []string{"10.1.0.0/16", "127.0.0.0/8"}}}
+	if got := whole.Missing(m, secret("token")); len(got) > 0 {
+		t.Errorf("a host that has everything lacks %v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,17 +33,21 @@ type verdict struct {
 
 func checkCommand() *cobra.Command {
 	var asJSON bool
-	var cache string
+	var cache, place, secrets string
 	cmd := &cobra.Command{
 		Use:     "check [folder or manifest]...",
 		Short:   "Validate manifests and modules without running them",
-		Example: "  pelton check functions\n  pelton check functions/index.yaml",
+		Example: "  pelton check functions\n  pelton check functions/index.yaml\n  pelton check --host pelton.yaml --secrets /run/secrets functions",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				args = []string{"functions"}
 			}
-			verdicts, err := checkAll(cmd.Context(), args, cache)
+			lacks, err := lacking(cmd.Flags().Changed("host"), place, secrets)
+			if err != nil {
+				return err
+			}
+			verdicts, err := checkAll(cmd.Context(), args, cache, lacks)
 			if err != nil {
 				return err
 			}
@@ -61,10 +66,34 @@ func checkCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&cache, "cache", "", "folder with compiled code, such as <data>/cache")
+	cmd.Flags().StringVar(&place, "host", "", "say what this host lacks, by its pelton.yaml; \"\" for a host without one")
+	cmd.Flags().StringVar(&secrets, "secrets", "", "with --host, folder with one file a secret, as of pelton up")
 	return cmd
 }
 
-func checkAll(ctx context.Context, args []string, cache string) ([]verdict, error) {
+// lacking returns what tells what a host lacks for a manifest; nothing is looked at
+// unless that is asked for.
+func lacking(asked bool, place, secrets string) (func(*manifests.Manifest) []string, error) {
+	if !asked {
+		return func(*manifests.Manifest) []string { return nil }, nil
+	}
+	h, err := manifests.LoadHost(place)
+	if err != nil {
+		return nil, err
+	}
+	if secrets == "" {
+		secrets = h.Secrets.Dir
+	}
+	look := up.EnvSecrets
+	if secrets != "" {
+		look = up.FileSecrets(secrets)
+	}
+	return func(m *manifests.Manifest) []string {
+		return h.Missing(m, func(name string) error { _, err := look(name); return err })
+	}, nil
+}
+
+func checkAll(ctx context.Context, args []string, cache string, lacks func(*manifests.Manifest) []string) ([]verdict, error) {
 	e, err := engine.New(ctx, engine.Config{CacheDir: cache})
 	if err != nil {
 		return nil, err
@@ -78,7 +107,7 @@ func checkAll(ctx context.Context, args []string, cache string) ([]verdict, erro
 		}
 		if !info.IsDir() {
 			m, err := manifests.Load(arg)
-			verdicts = append(verdicts, checkOne(ctx, e, up.Candidate{File: arg, Manifest: m, Err: err}))
+			verdicts = append(verdicts, checkOne(ctx, e, up.Candidate{File: arg, Manifest: m, Err: err}, lacks))
 			continue
 		}
 		found, err := up.ReadFolder(arg)
@@ -87,7 +116,7 @@ func checkAll(ctx context.Context, args []string, cache string) ([]verdict, erro
 		}
 		streams, _ := manifests.LoadStreams(filepath.Join(arg, manifests.StreamsFile)) // its own verdict has the error
 		for _, c := range found {
-			v := checkOne(ctx, e, c)
+			v := checkOne(ctx, e, c, lacks)
 			if v.OK && streams != nil {
 				v.Warnings = shortWindows(c.Manifest, streams.Streams)
 			}
@@ -134,7 +163,7 @@ func checkStreams(path string) (_ verdict, ok bool) {
 	return judged(verdict{File: path}, err), true
 }
 
-func checkOne(ctx context.Context, e *engine.Engine, c up.Candidate) verdict {
+func checkOne(ctx context.Context, e *engine.Engine, c up.Candidate, lacks func(*manifests.Manifest) []string) verdict {
 	v := verdict{File: c.File}
 	if c.Err != nil {
 		return judged(v, c.Err)
@@ -158,6 +187,9 @@ func checkOne(ctx context.Context, e *engine.Engine, c up.Candidate) verdict {
 		return judged(v, fmt.Errorf("%s: %w", up.ModulePath(c.File, c.Manifest), err))
 	}
 	v.Digest = module.Digest()
+	if missing := lacks(c.Manifest); len(missing) > 0 {
+		return judged(v, errors.Join(fmt.Errorf("%s: this host lacks: %s", c.File, strings.Join(missing, "; ")), module.Close(ctx)))
+	}
 	return judged(v, module.Close(ctx))
 }
 

@@ -151,6 +151,9 @@ func (c *Client) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, e
 		return nil, transportError(ctx, u, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil, host.Errorf(host.Unavailable, "http: %s switches protocols, which nobody asked for", u.Host)
+	}
 	return c.read(ctx, u, resp)
 }
 
