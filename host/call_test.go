@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -135,4 +136,62 @@ func TestTickets(t *testing.T) {
 		t.Errorf("after one was collected: %v", err)
 	}
 	c.Close()
+}
+
+// meeting is an http capability whose answers wait until so many are under way.
+type meeting struct{ all chan struct{} }
+
+func (m meeting) Do(ctx context.Context, r *Request) (*HTTPResponse, error) {
+	if r.URL == "panic" {
+		panic("a fault of ours")
+	}
+	select {
+	case m.all <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for len(m.all) < cap(m.all) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		runtime.Gosched()
+	}
+	return &HTTPResponse{Status: 200, Body: r.Body}, nil
+}
+
+// Several requests of one call are under way together, each with an outcome of its
+// own; one too many and none is sent.
+func TestSeveralRequests(t *testing.T) {
+	grants := &Grants{HTTP: meeting{make(chan struct{}, 10)}}
+	c := NewCall(t.Context(), "f", grants, Limits{HTTPRequests: 12, Buffers: 1 << 20, Tickets: 2}, nil, []*Message{{}})
+	defer c.Close()
+	c.SetTimeout(10*time.Second, errors.New("over"))
+	c.StartClock()
+	start := func(n int, urls ...string) (*Ticket, error) {
+		all := make([]*Request, n)
+		for i := range all {
+			all[i] = &Request{URL: "x"}
+		}
+		for i, u := range urls {
+			all[i].URL = u
+		}
+		return c.HTTPStartAll(BatchID+1, all, make([]int32, n))
+	}
+	ticket, err := start(11, "panic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ticket.Done()
+	value, err := ticket.Value()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range value.([]HTTPResult) {
+		if i == 0 && ErrnoOf(r.Err) != Failed || i > 0 && (r.Err != nil || r.Answer.Response.Status != 200) {
+			t.Errorf("request %d: %+v", i, r)
+		}
+	}
+	if _, err := start(2); ErrnoOf(err) != Limit {
+		t.Errorf("two above the limit = %v", err)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"sort"
 	"strconv"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Buffered is bytes that became a buffer of the invocation.
@@ -19,6 +21,12 @@ type Buffered struct {
 type HTTPAnswer struct {
 	Response *HTTPResponse
 	Body     Buffered
+}
+
+// HTTPResult is what became of one of several requests.
+type HTTPResult struct {
+	Answer *HTTPAnswer
+	Err    error
 }
 
 // BlobAnswer is a blob whose content lies in a buffer.
@@ -126,28 +134,75 @@ func (c *Call) QueryStart(id uint32, database, query string, args []any) (*Ticke
 
 // HTTPStart sends a request whose body is a buffer.
 func (c *Call) HTTPStart(id uint32, r *Request, body int32) (*Ticket, error) {
-	if _, err := c.named(id); err != nil {
+	if err := c.admit(id, r, body); err != nil {
 		return nil, err
 	}
+	return c.start(func(ctx context.Context) (any, error) { return c.request(ctx, r) })
+}
+
+// MaxRequests is how many of several requests are sent at one time.
+const MaxRequests = 32
+
+// HTTPStartAll sends requests beside each other, whose bodies are buffers, and
+// answers with what became of each: a []HTTPResult. It is refused as a whole when one
+// of them could not be started.
+func (c *Call) HTTPStartAll(id uint32, all []*Request, bodies []int32) (*Ticket, error) {
+	for i, r := range all {
+		if err := c.admit(id, r, bodies[i]); err != nil {
+			return nil, err
+		}
+	}
+	return c.start(func(ctx context.Context) (any, error) {
+		results := make([]HTTPResult, len(all))
+		var group errgroup.Group
+		group.SetLimit(MaxRequests)
+		for i, r := range all {
+			group.Go(func() error {
+				results[i] = c.result(ctx, r)
+				return nil
+			})
+		}
+		return results, group.Wait()
+	})
+}
+
+// admit counts a request and gives it its body.
+func (c *Call) admit(id uint32, r *Request, body int32) error {
+	if _, err := c.named(id); err != nil {
+		return err
+	}
 	if c.grants.HTTP == nil {
-		return nil, Errorf(Denied, "http is not granted")
+		return Errorf(Denied, "http is not granted")
 	}
 	if c.requests++; c.requests > c.limits.HTTPRequests {
-		return nil, Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
+		return Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
 	}
-	b, err := c.Buffer(body)
+	var err error
+	r.Body, err = c.Buffer(body)
+	return err
+}
+
+// result sends one of several requests; one that breaks off is one that failed.
+func (c *Call) result(ctx context.Context, r *Request) (result HTTPResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			result = HTTPResult{Err: Errorf(Failed, "the operation broke off: %v", p)}
+		}
+	}()
+	answer, err := c.request(ctx, r)
+	return HTTPResult{answer, err}
+}
+
+func (c *Call) request(ctx context.Context, r *Request) (*HTTPAnswer, error) {
+	resp, err := c.grants.HTTP.Do(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	r.Body = b
-	return c.start(func(ctx context.Context) (any, error) {
-		resp, err := c.grants.HTTP.Do(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		kept, err := c.keep(resp.Body)
-		return &HTTPAnswer{Response: resp, Body: kept}, err
-	})
+	kept, err := c.keep(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &HTTPAnswer{Response: resp, Body: kept}, nil
 }
 
 // keep puts an operation's bytes into a buffer.

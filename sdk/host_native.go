@@ -140,7 +140,17 @@ func fetch(ctx context.Context, r *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.Fetch(ctx, r)
+	q := *r
+	q.Method = r.method()
+	return h.Fetch(ctx, &q)
+}
+
+func fetchAll(ctx context.Context, requests []*Request) ([]Fetched, error) {
+	results := make([]Fetched, len(requests))
+	for i, r := range requests {
+		results[i].Response, results[i].Err = fetch(ctx, r)
+	}
+	return results, nil
 }
 
 func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {

@@ -63,6 +63,9 @@ func hostSQLQuery(id uint32, req unsafe.Pointer, size uint32, buf unsafe.Pointer
 //go:wasmimport pelton http_start
 func hostHTTPStart(id uint32, req unsafe.Pointer, size uint32, body int32) int32
 
+//go:wasmimport pelton http_start_all
+func hostHTTPStartAll(id uint32, req unsafe.Pointer, size uint32) int32
+
 //go:wasmimport pelton blob_put_start
 func hostBlobPutStart(id uint32, req unsafe.Pointer, size uint32, body int32) int32
 
@@ -335,13 +338,46 @@ func fetch(ctx context.Context, q *Request) (*Response, error) {
 		}
 		defer body.Close()
 	}
-	buf, size := sent(newRequest().str(q.Method).str(q.URL).pairs(q.Header))
+	buf, size := sent(newRequest().str(q.method()).str(q.URL).pairs(q.Header))
 	r, err := wait(ctx, hostHTTPStart(id, buf, size, body.handle))
 	if err != nil {
 		return nil, err
 	}
 	defer r.release()
 	return &Response{Status: int(r.u32()), Header: r.pairs(), Body: r.buffer(id)}, nil
+}
+
+func fetchAll(ctx context.Context, requests []*Request) ([]Fetched, error) {
+	id := deliveryOf(ctx)
+	bodies := make([]Buffer, len(requests))
+	for i, q := range requests {
+		if len(q.Body) > 0 {
+			var err error
+			if bodies[i], err = newBuffer(ctx, q.Body); err != nil {
+				return nil, err
+			}
+			defer bodies[i].Close()
+		}
+	}
+	f := newRequest().u32(uint32(len(requests)))
+	for i, q := range requests {
+		f = f.str(q.method()).str(q.URL).pairs(q.Header).u32(uint32(bodies[i].handle))
+	}
+	buf, size := sent(f)
+	r, err := wait(ctx, hostHTTPStartAll(id, buf, size))
+	if err != nil {
+		return nil, err
+	}
+	defer r.release()
+	results := make([]Fetched, r.u32())
+	for i := range results {
+		if errno := Errno(r.u32()); errno != 0 {
+			results[i].Err = &HostError{Errno: errno, Text: r.str()}
+		} else {
+			results[i].Response = &Response{Status: int(r.u32()), Header: r.pairs(), Body: r.buffer(id)}
+		}
+	}
+	return results, nil
 }
 
 func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {

@@ -25,11 +25,29 @@ type Response struct {
 
 // Fetch sends a request and waits for the answer. A status of 400 and above is
 // not an error; see Response.Status.
-func Fetch(ctx context.Context, r *Request) (*Response, error) {
-	if r.Method == "" {
-		r.Method = "GET"
+func Fetch(ctx context.Context, r *Request) (*Response, error) { return fetch(ctx, r) }
+
+// Fetched is what became of one of several requests: a Response, or why there is none.
+type Fetched struct {
+	*Response
+	Err error
+}
+
+// FetchAll sends requests beside each other, in one call of the host, and waits for
+// all answers; results are in the order of the requests. The error is why none was
+// sent: one of them is above the manifest's limits, say.
+func FetchAll(ctx context.Context, requests ...*Request) ([]Fetched, error) {
+	if len(requests) == 0 {
+		return nil, nil
 	}
-	return fetch(ctx, r)
+	return fetchAll(ctx, requests)
+}
+
+func (r *Request) method() string {
+	if r.Method == "" {
+		return "GET"
+	}
+	return r.Method
 }
 
 // RetryAfter reads the Retry-After header in both of its forms, seconds and

@@ -231,6 +231,28 @@ func capability(ctx context.Context, command, arg string) (string, error) {
 		}
 		b, err := resp.Body.Bytes()
 		return fmt.Sprintf("%d %s", resp.Status, b), err
+	case "fetch-all": // of URLs, with a body each
+		var requests []*sdk.Request
+		for i, url := range strings.Fields(arg) {
+			requests = append(requests, &sdk.Request{Method: "POST", URL: url, Body: []byte(strconv.Itoa(i))})
+		}
+		results, err := sdk.FetchAll(ctx, requests...)
+		if err != nil {
+			return "", say(err)
+		}
+		var all []string
+		for _, r := range results {
+			if r.Err != nil {
+				all = append(all, r.Err.Error())
+				continue
+			}
+			b, err := r.Body.Bytes()
+			if err != nil {
+				return "", say(err)
+			}
+			all = append(all, fmt.Sprintf("%d %s", r.Status, b))
+		}
+		return strings.Join(all, "; "), nil
 	case "publish":
 		subject, body, _ := strings.Cut(arg, " ")
 		return "published", say(sdk.Publish(ctx, subject, []byte(body)))

@@ -61,6 +61,7 @@ var hostFunctions = map[string]hostFunction{
 	"sql_query":       {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlQuery},
 	"sql_query_start": {types(i32, i32, i32), types(i32), "sqlite", byID, sqlQueryStart},
 	"http_start":      {types(i32, i32, i32, i32), types(i32), "http", byID, httpStart},
+	"http_start_all":  {types(i32, i32, i32), types(i32), "http", byID, httpStartAll},
 
 	"blob_put_start":    {types(i32, i32, i32, i32), types(i32), "blob", byID, blobPutStart},
 	"blob_get_start":    {types(i32, i32, i32), types(i32), "blob", byID, blobGetStart},

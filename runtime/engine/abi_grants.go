@@ -72,6 +72,22 @@ func httpStart(in *instance, c *host.Call, stack []uint64) {
 	stack[0] = in.started(t, err)
 }
 
+func httpStartAll(in *instance, c *host.Call, stack []uint64) {
+	r := reader{b: in.memory(stack[1], stack[2])}
+	n := r.count(16, maxRequests)
+	all, bodies := make([]*host.Request, n), make([]int32, n)
+	for i := range all {
+		all[i] = &host.Request{Method: r.str(), URL: r.str(), Headers: r.pairs()}
+		bodies[i] = int32(r.u32())
+	}
+	if !r.ok() {
+		stack[0] = in.malformed("http_start_all")
+		return
+	}
+	t, err := c.HTTPStartAll(uint32(stack[0]), all, bodies)
+	stack[0] = in.started(t, err)
+}
+
 func blobPutStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	store, key, contentType := r.str(), r.str(), r.str()

@@ -95,6 +95,15 @@ func (f frame) answer(v any) frame {
 		return f.rows(v)
 	case *host.HTTPAnswer:
 		return f.u32(uint32(v.Response.Status)).pairs(v.Response.Headers).buffer(v.Body)
+	case []host.HTTPResult:
+		f = f.u32(uint32(len(v)))
+		for _, r := range v {
+			if r.Err != nil {
+				f = f.u32(uint32(host.ErrnoOf(r.Err))).str(r.Err.Error())
+			} else {
+				f = f.u32(0).answer(r.Answer)
+			}
+		}
 	case *host.BlobAnswer:
 		return f.blobInfo(v.Info).buffer(v.Body)
 	case []host.BlobInfo:
@@ -204,6 +213,7 @@ const (
 	maxArguments = 32_766 // SQLite's own limit of a statement's
 	maxPairs     = 4096
 	maxTargets   = 256
+	maxRequests  = 1000
 )
 
 // count reads the length of a list. Each element has at least size bytes, so

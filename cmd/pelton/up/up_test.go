@@ -529,7 +529,7 @@ name: all
 triggers: [{request: ask.all}]
 grants:
   sqlite: {test: {mode: write}}
-  http: [{origin: %q}]
+  http: [{origin: %q, methods: [GET, POST]}]
   blob: {test: {mode: write}}
   kv: {TEST: {mode: write, create: true}}
   publish: [out.>, {subject: live.>, core: true}, nowhere.*]
@@ -557,6 +557,8 @@ grants:
 		{"exec COMMIT", "", "400 errno 1: sql: not permitted"},
 		{"fetch " + s.URL + "/ping", "200 pong", ""},
 		{"fetch http://169.254.169.254/", "", "400 errno 1: http: "},
+		{"fetch-all " + s.URL + "/a http://169.254.169.254/ " + s.URL + "/b", "200 pong; http: POST http://169.254.169.254/ is not granted; 200 pong", ""},
+		{"fetch-all" + strings.Repeat(" "+s.URL, 1001), "", "400 errno 6: http_start_all: "},
 		{"blob dir/key.txt", `dir/key.txt 22 "content of dir/key.txt" of 1`, ""},
 		{"blob ../escape", "", "400 errno 6: blob: "},
 		{"kv k1", "two grew true keys 1 gone true", ""},
