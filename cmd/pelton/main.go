@@ -76,7 +76,7 @@ every message, inside a WebAssembly sandbox.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see --help", err)}
 	})
-	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand(), infoCommand(), dlqCommand())
+	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand(), infoCommand(), dlqCommand(), dbCommand())
 	wrapArgs(root)
 	return root
 }

@@ -79,6 +79,8 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"check", "--host", "", "--cache", cache, filepath.Join(bin, "functions", "purge.yaml")}, 1, "PELTON_SECRET_CF_TOKEN"},
 		{[]string{"check", "--host", filepath.Join(empty, "no.yaml"), empty}, 1, "--config"},
 		{[]string{"up", "--config", filepath.Join(empty, "no.yaml"), "--dir", empty, "--data", empty}, 1, "--config"},
+		{[]string{"db", "backup", "search", "--data", empty}, 1, "--data"},
+		{[]string{"db", "backup"}, 2, "--help"},
 		{[]string{"check", empty}, 1, "holds no manifest"},
 		{[]string{"demo", "--events", "3"}, 2, "40 is the least"},
 		{[]string{"bogus"}, 2, "--help"},

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sort"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -80,6 +83,36 @@ func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string)
 	return g, nil
 }
 
+// databaseFile is where a database is on a host.
+func databaseFile(place *manifests.Host, data, name string) string {
+	if p, ok := place.Databases[name]; ok {
+		return p.File
+	}
+	return filepath.Join(data, "sqlite", name+".db")
+}
+
+// DatabaseFile is where a database is on a host. One that is not there is an error
+// that names those that are.
+func DatabaseFile(place *manifests.Host, data, name string) (string, error) {
+	file := databaseFile(place, data, name)
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	var there []string
+	for other := range place.Databases {
+		there = append(there, other)
+	}
+	files, _ := filepath.Glob(filepath.Join(data, "sqlite", "*.db")) // the pattern is ours
+	for _, f := range files {
+		there = append(there, strings.TrimSuffix(filepath.Base(f), ".db"))
+	}
+	if len(there) == 0 {
+		return "", fmt.Errorf("database %s: %s does not exist, nor does any other below %s; name the host's folder with --data", name, file, data)
+	}
+	sort.Strings(there)
+	return "", fmt.Errorf("database %s: %s does not exist; there are %s", name, file, strings.Join(there, ", "))
+}
+
 // database opens a database once for all functions.
 func (r *resources) database(ctx context.Context, name string) (*sqlite.Database, error) {
 	r.mu.Lock()
@@ -87,13 +120,11 @@ func (r *resources) database(ctx context.Context, name string) (*sqlite.Database
 	if db, ok := r.databases[name]; ok {
 		return db, nil
 	}
-	open, file := sqlite.Open, filepath.Join(r.config.Data, "sqlite", name+".db")
-	if place, ok := r.config.Place.Databases[name]; ok {
-		if file = place.File; place.ForeignWriters {
-			open = sqlite.OpenForeign
-		}
+	open := sqlite.Open
+	if r.config.Place.Databases[name].ForeignWriters {
+		open = sqlite.OpenForeign
 	}
-	db, err := open(ctx, name, file)
+	db, err := open(ctx, name, databaseFile(r.config.Place, r.config.Data, name))
 	if err != nil {
 		return nil, err
 	}
