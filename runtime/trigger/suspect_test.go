@@ -42,6 +42,8 @@ type world struct {
 	culprits map[string]bool // their handlers kill the host
 	crashAt  map[int]bool    // handler calls at which the host dies of something else
 
+	last [mortals]uint64 // of each function's messages
+
 	mu      sync.Mutex
 	calls   int
 	handled map[string]int
@@ -200,9 +202,11 @@ func (w *world) fill(t *rapid.T) (subjects []string) {
 	}
 	for i := range rapid.IntRange(5, 40).Draw(t, "messages") {
 		s := fmt.Sprintf("m.%d.%d", i%mortals, i)
-		if _, err := w.rig.js.Publish(ctx, s, nil); err != nil {
+		ack, err := w.rig.js.Publish(ctx, s, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
+		w.last[i%mortals] = ack.Sequence
 		subjects = append(subjects, s)
 	}
 	return subjects
@@ -259,8 +263,12 @@ func (w *world) wait(m *mortal, deadline time.Time) (done bool) {
 				left++
 				continue
 			}
+			// A durable that is just being made has nothing pending, for the server has
+			// not counted yet.
 			info := c.CachedInfo()
-			left += int(info.NumPending) + info.NumAckPending
+			if left += int(info.NumPending) + info.NumAckPending; info.Delivered.Stream < w.last[i] {
+				left++
+			}
 		}
 		if left == 0 {
 			return true
