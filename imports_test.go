@@ -36,6 +36,7 @@ var only = map[string][]string{
 	"github.com/nats-io/nats.go":    {"runtime/trigger", "runtime/deploy", "runtime/status", "runtime/broker", "host/kv", "host/publish", "host/blob", "cmd", "bench"},
 	"github.com/nats-io/nats-server": {
 		"runtime/broker", "bench"},
+	"github.com/nats-io/jsm.go": {"cmd"},
 	"github.com/minio/minio-go": {"host/blob"},
 	"modernc.org/sqlite":        {"host/sqlite", "cmd/pelton/demo", "bench"},
 	"github.com/goccy":          {"manifests"},

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/pelton-run/pelton/runtime/status"
@@ -46,7 +45,7 @@ type letterFlags struct {
 }
 
 func (l *letterFlags) flags(cmd *cobra.Command) {
-	l.conn.flags(cmd, "nats://127.0.0.1:4222")
+	l.conn.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&l.stream, "stream", "", "the stream of dead letters (default: the one that takes dlq.>)")
 	f.BoolVar(&l.asJSON, "json", false, "print JSON")
@@ -76,7 +75,7 @@ func (l *letterFlags) open(ctx context.Context) (letters *trigger.Letters, nc *n
 	if nc, err = l.conn.connect(); err != nil {
 		return nil, nil, err
 	}
-	js, err := jetstream.New(nc)
+	js, err := l.conn.jetStream(nc)
 	if err == nil {
 		letters, err = trigger.OpenLetters(ctx, js, l.stream)
 	}

@@ -44,7 +44,11 @@ func infoCommand() *cobra.Command {
 		Use: "info", Short: "Show the hosts, and how well the broker keeps what it has acknowledged",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return conn.ask(cmd, func(ctx context.Context, nc *nats.Conn) error {
-				d, err := readDurability(ctx, nc)
+				js, err := conn.jetStream(nc)
+				if err != nil {
+					return err
+				}
+				d, err := readDurability(ctx, js)
 				if err != nil {
 					return err
 				}
@@ -55,12 +59,13 @@ func infoCommand() *cobra.Command {
 			})
 		},
 	}
-	conn.flags(cmd, "nats://127.0.0.1:4222")
+	conn.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func readDurability(ctx context.Context, nc *nats.Conn) (*durability, error) {
+func readDurability(ctx context.Context, js jetstream.JetStream) (*durability, error) {
+	nc := js.Conn()
 	d := &durability{Server: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), Cluster: nc.ConnectedClusterName(), Hosts: []hostSync{}, Streams: []streamKept{}}
 	hosts, err := status.ListHosts(ctx, nc, quiet)
 	if err != nil {
@@ -76,10 +81,6 @@ func readDurability(ctx context.Context, nc *nats.Conn) (*durability, error) {
 				}
 			}
 		}
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
 	}
 	for name := range names {
 		s, err := js.Stream(ctx, name)

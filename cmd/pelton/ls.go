@@ -30,13 +30,13 @@ func lsCommand() *cobra.Command {
 					return printJSON(cmd.OutOrStdout(), hosts)
 				}
 				if len(hosts) == 0 {
-					return fmt.Errorf("no host answers on %s; start one with: pelton up --nats %s", conn.url, conn.url)
+					return fmt.Errorf("no host answers on %s; start one with: pelton up", nc.ConnectedUrlRedacted())
 				}
 				return printFunctions(cmd.OutOrStdout(), hosts)
 			})
 		},
 	}
-	conn.flags(cmd, "nats://127.0.0.1:4222")
+	conn.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

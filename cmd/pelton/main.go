@@ -81,7 +81,8 @@ every message, inside a WebAssembly sandbox.`,
 	return root
 }
 
-// wrapArgs has wrong arguments of every command be wrong usage.
+// wrapArgs has wrong arguments of every command, and flags that exclude one another,
+// be wrong usage.
 func wrapArgs(parent *cobra.Command) {
 	for _, c := range parent.Commands() {
 		wrapArgs(c)
@@ -90,7 +91,7 @@ func wrapArgs(parent *cobra.Command) {
 			args = cobra.NoArgs
 		}
 		c.Args = func(cmd *cobra.Command, a []string) error {
-			if err := args(cmd, a); err != nil {
+			if err := errors.Join(args(cmd, a), cmd.ValidateFlagGroups()); err != nil {
 				return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 			}
 			return nil

@@ -19,17 +19,20 @@ func upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Run a host on a folder of functions",
 		Long: `Run a host on a folder of functions, with an embedded NATS server unless --nats
-names one. It runs until it is interrupted; then it takes no more messages, lets
+or --context names one. It runs until it is interrupted; then it takes no more messages, lets
 handlers finish, and gives back what was not started.`,
-		Example: "  pelton up --dir functions\n  pelton up --nats nats://nats.example.com --creds host.creds --region eu",
+		Example: "  pelton up --dir functions\n  pelton up --nats nats://nats.example.com --creds host.creds --region eu\n  pelton up --context production --js-domain hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logger(level)
 			if err != nil {
 				return err
 			}
-			config.Log, config.URL = log, conn.url
-			if config.NATS, err = conn.options(); err != nil {
-				return err
+			config.Log = log
+			if conn.given() {
+				if config.URL, config.NATS, err = conn.resolve(); err != nil {
+					return err
+				}
+				config.API = conn.api
 			}
 			if config.Sync, err = broker.ParseSync(sync); err != nil {
 				return usageError{fmt.Errorf("--sync: %w", err)}
@@ -63,7 +66,7 @@ handlers finish, and gives back what was not started.`,
 	f.StringVar(&place, "config", "", "file that says what databases, blob stores and networks are on this host, such as pelton.yaml")
 	f.StringVar(&secrets, "secrets", "", "folder with one file a secret (default: PELTON_SECRET_<NAME> in the environment)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	conn.flags(cmd, "")
+	conn.flags(cmd)
 	return cmd
 }
 

@@ -4,8 +4,24 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 )
+
+// API is where JetStream takes requests: a domain, or the prefix under which another
+// account's is imported. The zero value is the connection's own account.
+type API struct{ Domain, Prefix string }
+
+// JetStream makes the JetStream of a connection.
+func (a API) JetStream(nc *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	switch {
+	case a.Domain != "":
+		return jetstream.NewWithDomain(nc, a.Domain, options...)
+	case a.Prefix != "":
+		return jetstream.NewWithAPIPrefix(nc, a.Prefix, options...)
+	}
+	return jetstream.New(nc, options...)
+}
 
 // Options are the connection options of a host: it waits for a server that is
 // not there yet, and reconnects for ever.

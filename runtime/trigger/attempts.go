@@ -224,8 +224,12 @@ func (a *Attempts) clear(function string, m *host.Message) {
 	key := recordKey(function, m)
 	known, exists := a.forget(key)
 	if exists && (known || m.NumDelivered > 1) {
+		prefix := apiPrefix(a.js.Options())
+		if prefix == jetstream.DefaultAPIPrefix {
+			prefix = "" // the bucket's own subject
+		}
 		a.js.Conn().PublishMsg(&nats.Msg{
-			Subject: "$KV." + AttemptsBucket + "." + key,
+			Subject: prefix + "$KV." + AttemptsBucket + "." + key,
 			Header:  nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}},
 		})
 	}

@@ -40,6 +40,7 @@ type Config struct {
 	Sync    broker.Sync   // of the embedded server; broker.DefaultSync when 0
 	URL     string        // of a NATS cluster
 	NATS    []nats.Option // credentials and TLS for it
+	API     broker.API    // its JetStream
 	Cache   string        // of compiled code; below Data when empty
 	Grace   time.Duration
 	Secrets func(name string) (string, error)

@@ -143,7 +143,7 @@ func (h *Host) connect(ctx context.Context) (err error) {
 	if !h.nc.IsConnected() {
 		log.Warn().Str("url", h.config.URL).Msg("not connected to nats yet; trying again until it is there")
 	}
-	if h.js, err = jetstream.New(h.nc, jetstream.WithPublishAsyncTimeout(2*publish.AckTimeout)); err != nil {
+	if h.js, err = h.config.API.JetStream(h.nc, jetstream.WithPublishAsyncTimeout(2*publish.AckTimeout)); err != nil {
 		return fmt.Errorf("set up jetstream: %w", err)
 	}
 	h.attempts, h.owners = trigger.NewAttempts(h.js), trigger.NewOwners(h.js, h.config.Name)
