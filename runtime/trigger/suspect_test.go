@@ -236,14 +236,28 @@ func (w *world) live(t *rapid.T, dir string) {
 		}
 		for i := range mortals {
 			// As a server does that has died with the host: it forgets what was under way.
-			name := fmt.Sprintf("f%d", i)
-			_, err := w.rig.js.Consumer(context.Background(), "M", name)
-			if err == nil { // otherwise the server would not answer
-				_, err = w.rig.js.ResetConsumer(context.Background(), "M", name)
-			}
-			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			if err := w.forget(fmt.Sprintf("f%d", i)); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// forget has the server forget what of a durable was under way. A durable that is
+// just being made is found before it listens to resets: such a one is asked again.
+func (w *world) forget(durable string) error {
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_, err := w.rig.js.Consumer(ctx, "M", durable)
+		if err == nil { // otherwise the server would not answer
+			_, err = w.rig.js.ResetConsumer(ctx, "M", durable)
+		}
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, jetstream.ErrConsumerNotFound):
+			return nil
+		case try == 10 || !errors.Is(err, context.DeadlineExceeded):
+			return err
 		}
 	}
 }
