@@ -63,17 +63,15 @@ func crashAt(t *testing.T, places string, embedded bool) {
 	if rest, found := strings.CutPrefix(places, "TERM "); found {
 		places, signal = rest, syscall.SIGTERM
 	}
-	first := true
+	var published <-chan struct{}
 	for _, place := range split(places) {
 		h.env = []string{"PELTON_CRASH=" + place}
 		h.start()
-		if first {
-			for n := range messages {
-				l.publish(n)
-			}
-			first = false
+		if published == nil { // the host may die before it has all
+			published = l.publishAll(messages)
 		}
 		if signal != 0 { // with most of the messages still waiting
+			<-published
 			l.slow.Store(int64(50 * time.Millisecond))
 			until(t, "the first message", 20*time.Second, func() bool { return l.count("SELECT 1") == 1 && l.posts() > 0 })
 			h.cmd.Process.Signal(signal)
@@ -84,6 +82,11 @@ func crashAt(t *testing.T, places string, embedded bool) {
 	h.env = nil
 	h.start()
 	t.Cleanup(h.kill)
+	select {
+	case <-published:
+	case <-time.After(time.Minute):
+		t.Fatal("the stream has not got all messages")
+	}
 	l.settled(90 * time.Second)
 	l.check()
 }

@@ -195,7 +195,33 @@ func (l *ledger) connect(server string) {
 // publish publishes message n until the stream has it.
 func (l *ledger) publish(n int) {
 	l.t.Helper()
-	subject, body := fmt.Sprintf("work.%d", n), strconv.Itoa(n)
+	subject, body := l.book(n)
+	publishUntil(l.t, l.js, subject, body)
+}
+
+// publishAll publishes the first messages while the test goes on, however often the
+// server is away meanwhile; the channel is closed when the stream has all.
+func (l *ledger) publishAll(messages int) <-chan struct{} {
+	var subjects, bodies []string
+	for n := range messages {
+		subject, body := l.book(n)
+		subjects, bodies = append(subjects, subject), append(bodies, body)
+	}
+	all := make(chan struct{})
+	go func() {
+		for i := 0; i < len(subjects) && l.t.Context().Err() == nil; {
+			if publishOnce(l.t.Context(), l.js, subjects[i], bodies[i]) == nil {
+				i++
+			}
+		}
+		close(all)
+	}()
+	return all
+}
+
+// book writes down what message n is.
+func (l *ledger) book(n int) (subject, body string) {
+	subject, body = fmt.Sprintf("work.%d", n), strconv.Itoa(n)
 	switch {
 	case n%20 == 19:
 		subject, body = fmt.Sprintf("exit.%d", n), "exit"
@@ -206,7 +232,7 @@ func (l *ledger) publish(n int) {
 	default:
 		l.good = append(l.good, n)
 	}
-	publishUntil(l.t, l.js, subject, body)
+	return subject, body
 }
 
 // loopback permits the servers of the tests to named origins.

@@ -254,12 +254,15 @@ func freePort(t *testing.T) string {
 // publishUntil publishes until the stream has it, under one message id.
 func publishUntil(t *testing.T, js jetstream.JetStream, subject, body string) {
 	t.Helper()
-	until(t, "publish", time.Minute, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := js.Publish(ctx, subject, []byte(body), jetstream.WithMsgID(subject))
-		return err == nil
-	})
+	until(t, "publish", time.Minute, func() bool { return publishOnce(t.Context(), js, subject, body) == nil })
+}
+
+// publishOnce publishes, with the subject as the message's id.
+func publishOnce(ctx context.Context, js jetstream.JetStream, subject, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := js.Publish(ctx, subject, []byte(body), jetstream.WithMsgID(subject))
+	return err
 }
 
 func waitIdle(t *testing.T, js jetstream.JetStream, durables ...string) {
