@@ -199,11 +199,12 @@ func (l *ledger) publish(n int) {
 	publishUntil(l.t, l.js, subject, body)
 }
 
-// publishAll publishes the first messages while the test goes on, however often the
-// server is away meanwhile; the channel is closed when the stream has all.
-func (l *ledger) publishAll(messages int) <-chan struct{} {
+// publishing publishes the messages from first up to before end while the test goes
+// on, however often the server is away meanwhile; published waits until the stream has
+// them.
+func (l *ledger) publishing(first, end int) (published func()) {
 	var subjects, bodies []string
-	for n := range messages {
+	for n := first; n < end; n++ {
 		subject, body := l.book(n)
 		subjects, bodies = append(subjects, subject), append(bodies, body)
 	}
@@ -216,7 +217,14 @@ func (l *ledger) publishAll(messages int) <-chan struct{} {
 		}
 		close(all)
 	}()
-	return all
+	return func() {
+		l.t.Helper()
+		select {
+		case <-all:
+		case <-time.After(time.Minute):
+			l.t.Fatalf("the stream has not got all messages from %d to %d", first, end)
+		}
+	}
 }
 
 // book writes down what message n is.
