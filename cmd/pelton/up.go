@@ -19,8 +19,9 @@ func upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Run a host on a folder of functions",
 		Long: `Run a host on a folder of functions, with an embedded NATS server unless --nats
-or --context names one. It runs until it is interrupted; then it takes no more messages, lets
-handlers finish, and gives back what was not started.`,
+or --context, or NATS_URL or NATS_CONTEXT in the environment, names one. It runs
+until it is interrupted; then it takes no more messages, lets handlers finish, and
+gives back what was not started.`,
 		Example: "  pelton up --dir functions\n  pelton up --nats nats://nats.example.com --creds host.creds --region eu\n  pelton up --context production --js-domain hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logger(level)
