@@ -52,6 +52,9 @@ type Config struct {
 	Revision string   // grows with every change; "sequence" takes the stream's
 	Schemas  []string // the schema numbers that are known
 	Fields   Field    // what is read of an event beside its id and revision, 0 for all
+
+	members *[members]string // their names; made with the first event
+	wanted  [][]wanted       // the same by the length of the name
 }
 
 // FromEnv reads the configuration from the manifest's config, with the names of
@@ -160,8 +163,9 @@ func parse(data []byte) (*fastjson.Value, error) {
 }
 
 func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
-	r := reader{object: v}
+	var r reader
 	r.text.Grow(len(msg.Data()))
+	r.collect(c, v)
 	if err := c.checkSchema(&r); err != nil {
 		return nil, err
 	}
@@ -174,17 +178,17 @@ func (c *Config) read(msg *sdk.Msg, v *fastjson.Value) (*Event, error) {
 		return nil, err
 	}
 	for _, t := range [...]struct {
-		name  string
+		at    member
 		field Field
 		into  *string
-	}{{"source", Source, &e.Source}, {"title", Title, &e.Title}, {"category", Category, &e.Category}, {"path", Path, &e.Path},
-		{c.External, External, &e.External}, {c.Picture, Picture, &e.Picture}, {c.Region, Region, &e.Region},
-		{"channel_id", Channel, &e.Channel}, {"channel", Channel, &e.Channel},
-		{"published_at", Modified, &e.Modified}, {"occurred_at", Modified, &e.Modified}} {
+	}{{source, Source, &e.Source}, {title, Title, &e.Title}, {category, Category, &e.Category}, {path, Path, &e.Path},
+		{external, External, &e.External}, {picture, Picture, &e.Picture}, {region, Region, &e.Region},
+		{channelID, Channel, &e.Channel}, {channel, Channel, &e.Channel},
+		{publishedAt, Modified, &e.Modified}, {occurredAt, Modified, &e.Modified}} {
 		if !c.reads(t.field) {
 			continue
 		}
-		has, err := r.string(t.name, t.into)
+		has, err := r.string(t.at, t.into)
 		if err != nil {
 			return nil, err
 		}
@@ -206,21 +210,21 @@ func (c *Config) reads(f Field) bool { return c.Fields == 0 || c.Fields&f != 0 }
 
 func (c *Config) lists(r *reader, e *Event) (err error) {
 	if c.reads(Tags) {
-		if e.Tags, err = r.joined("tags"); err != nil {
+		if e.Tags, err = r.joined(tags); err != nil {
 			return err
 		}
-		if r.object.Exists("tags") {
+		if r.values[tags] != nil {
 			e.has |= Tags
 		}
 	}
 	if c.reads(URLs) {
-		e.URLs, err = r.list("urls")
+		e.URLs, err = r.list(urls)
 	}
 	return err
 }
 
 func (c *Config) checkSchema(r *reader) error {
-	s := r.object.Get("schema")
+	s := r.values[schema]
 	if s == nil {
 		return nil
 	}
@@ -237,7 +241,7 @@ func (c *Config) revision(msg *sdk.Msg, r *reader) (int64, error) {
 	if c.Revision == "sequence" {
 		return int64(msg.Metadata().Sequence.Stream), nil
 	}
-	f := r.object.Get(c.Revision)
+	f := r.values[revision]
 	if f == nil || f.Type() != fastjson.TypeNumber {
 		return 0, errors.New("decode event: " + c.Revision + " is not a number")
 	}

@@ -143,3 +143,17 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Of a name that comes twice the first one counts, and one name may stand for two
+// members.
+func TestMembers(t *testing.T) {
+	e, err := decode(`{"video_id":1,"title":"first","title":"second","revision":1,"a name that nobody wants":true}`)
+	if err != nil || e.Title != "first" {
+		t.Errorf("title twice: %+v, %v; want the first", e, err)
+	}
+	t.Setenv("external_id", "video_id")
+	e, err = decode(`{"video_id":"abc","revision":1}`)
+	if err != nil || e.ID != "abc" || e.External != "abc" || !e.Has(External) {
+		t.Errorf("one name for two: %+v, %v; want both to be abc", e, err)
+	}
+}

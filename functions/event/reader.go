@@ -12,7 +12,8 @@ import (
 // piece of memory, so that an event takes one allocation and not one for each: in
 // a guest these are most of what an event costs.
 type reader struct {
-	object  *fastjson.Value
+	values  [members]*fastjson.Value // nil for what the event does not have
+	names   *[members]string
 	text    strings.Builder
 	scratch [32]byte
 }
@@ -28,28 +29,28 @@ func (r *reader) keep(b []byte) string {
 func (r *reader) raw(v *fastjson.Value) string { return r.keep(v.MarshalTo(r.scratch[:0])) }
 
 // string reads a text. has is false if the event does not have it.
-func (r *reader) string(name string, into *string) (has bool, err error) {
-	f := r.object.Get(name)
+func (r *reader) string(at member, into *string) (has bool, err error) {
+	f := r.values[at]
 	if f == nil || f.Type() == fastjson.TypeNull {
 		return false, nil
 	}
 	b, err := f.StringBytes()
 	if err != nil {
-		return false, errors.New("decode event: " + name + " is a " + f.Type().String() + " where a text is expected")
+		return false, errors.New("decode event: " + r.names[at] + " is a " + f.Type().String() + " where a text is expected")
 	}
 	*into = r.keep(b)
 	return true, nil
 }
 
 // array returns the items of a list of texts; none if the event does not have it.
-func (r *reader) array(name string) ([]*fastjson.Value, error) {
-	f := r.object.Get(name)
+func (r *reader) array(at member) ([]*fastjson.Value, error) {
+	f := r.values[at]
 	if f == nil || f.Type() == fastjson.TypeNull {
 		return nil, nil
 	}
 	items, err := f.Array()
 	if err != nil {
-		return nil, notTexts(name)
+		return nil, notTexts(r.names[at])
 	}
 	return items, nil
 }
@@ -59,28 +60,28 @@ func notTexts(name string) error {
 }
 
 // joined reads a list of texts as one, with spaces between.
-func (r *reader) joined(name string) (string, error) {
-	items, err := r.array(name)
+func (r *reader) joined(at member) (string, error) {
+	items, err := r.array(at)
 	if err != nil {
 		return "", err
 	}
-	at := r.text.Len()
+	begin := r.text.Len()
 	for i, item := range items {
 		b, err := item.StringBytes()
 		if err != nil {
-			return "", notTexts(name)
+			return "", notTexts(r.names[at])
 		}
 		if i > 0 {
 			r.text.WriteByte(' ')
 		}
 		r.text.Write(b)
 	}
-	return r.text.String()[at:], nil
+	return r.text.String()[begin:], nil
 }
 
 // list reads a list of texts.
-func (r *reader) list(name string) ([]string, error) {
-	items, err := r.array(name)
+func (r *reader) list(at member) ([]string, error) {
+	items, err := r.array(at)
 	if len(items) == 0 {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (r *reader) list(name string) ([]string, error) {
 	for i, item := range items {
 		b, err := item.StringBytes()
 		if err != nil {
-			return nil, notTexts(name)
+			return nil, notTexts(r.names[at])
 		}
 		texts[i] = r.keep(b)
 	}
@@ -98,7 +99,7 @@ func (r *reader) list(name string) ([]string, error) {
 // identifier reads an id: a text as it is, or a whole number with all its
 // digits, within 64 bits.
 func (r *reader) identifier(name string) (string, error) {
-	f := r.object.Get(name)
+	f := r.values[id]
 	if f == nil {
 		return "", errors.New("decode event: there is no " + name)
 	}
