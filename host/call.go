@@ -170,19 +170,19 @@ func (c *Call) Ended(now time.Time) error {
 // then.
 func (c *Call) SetTimeout(d time.Duration, cause error) { c.timeout, c.timedOut = d, cause }
 
-// StartClock begins the handler's time. Whoever runs the guest calls it when
+// StartClock begins the handler's time, now. Whoever runs the guest calls it when
 // there is an instance: the wait for one does not count.
-func (c *Call) StartClock() {
+func (c *Call) StartClock(now time.Time) {
 	if c.timeout > 0 {
-		c.deadline = time.Now().Add(c.timeout)
+		c.deadline = now.Add(c.timeout)
 	}
 }
 
 // StartMovableClock begins the handler's time where others share its instance:
 // whoever runs the guest puts the deadline off by what they take of it, and
 // calls Expire when it has passed.
-func (c *Call) StartMovableClock() {
-	c.StartClock()
+func (c *Call) StartMovableClock(now time.Time) {
+	c.StartClock(now)
 	c.movable = true
 }
 

@@ -85,7 +85,7 @@ func TestMovableClock(t *testing.T) {
 	c := newTestCall(1)
 	defer c.Close()
 	c.SetTimeout(time.Minute, over)
-	c.StartMovableClock()
+	c.StartMovableClock(time.Now())
 	at := c.Deadline()
 	c.Postpone(time.Minute)
 	if got := c.Deadline().Sub(at); got != time.Minute {
@@ -166,7 +166,7 @@ func TestSeveralRequests(t *testing.T) {
 	c := NewCall(t.Context(), "f", grants, Limits{HTTPRequests: 12, Buffers: 1 << 20, Tickets: 2}, nil, []*Message{{}})
 	defer c.Close()
 	c.SetTimeout(10*time.Second, errors.New("over"))
-	c.StartClock()
+	c.StartClock(time.Now())
 	start := func(n int, urls ...string) (*Ticket, error) {
 		all := make([]*Request, n)
 		for i := range all {

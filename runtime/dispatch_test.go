@@ -207,7 +207,7 @@ func TestDeadLetterNotStored(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	batch, got := batchOf(1)
 	f := newFunction(t, nil, func(c *host.Call) error {
-		c.StartClock()
+		c.StartClock(time.Now())
 		<-c.Context().Done()
 		return context.Cause(c.Context())
 	})

@@ -17,7 +17,7 @@ func (in *instance) cross(fresh []*seat, now time.Time) (err error) {
 	in.enter(now)
 	in.offer()
 	for _, s := range fresh {
-		in.seat(s)
+		in.seat(s, now)
 	}
 	switch {
 	case len(fresh) > 0 && !in.shared:

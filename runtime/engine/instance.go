@@ -159,8 +159,9 @@ func newInstance(ctx context.Context, m *Module, s Settings) (*instance, error) 
 	birth := &seat{call: host.NewCall(ctx, "", &host.Grants{}, host.Limits{HostCalls: maxBirthCalls}, silent{}, nil)}
 	defer birth.call.Close()
 	birth.call.SetTimeout(s.Init, errInit)
-	in.enter(time.Now())
-	in.seat(birth)
+	now := time.Now()
+	in.enter(now)
+	in.seat(birth, now)
 	defer in.settled(birth, nil)
 	in.driver = birth
 	config := wazero.NewModuleConfig().
@@ -208,8 +209,9 @@ func (in *instance) close() error {
 	return err
 }
 
-// seat takes a call in: it gets its ids, and its time begins.
-func (in *instance) seat(s *seat) {
+// seat takes a call in at the begin of a crossing: it gets its ids, and its time
+// begins.
+func (in *instance) seat(s *seat, now time.Time) {
 	n := uint32(len(s.call.Deliveries()))
 	if in.nextID > 1<<31-2-n { // in time for a new instance
 		in.nextID, in.retired = 1, true
@@ -217,11 +219,11 @@ func (in *instance) seat(s *seat) {
 	s.id = in.nextID
 	if in.shared {
 		s.call.Number(0, s.id)
-		s.call.StartMovableClock()
+		s.call.StartMovableClock(now)
 	} else {
 		s.call.Number(s.id, s.id+1)
 		n++
-		s.call.StartClock()
+		s.call.StartClock(now)
 	}
 	in.nextID += max(n, 1)
 	s.call.OnFinish(in.onFinish)
@@ -230,7 +232,7 @@ func (in *instance) seat(s *seat) {
 		in.lookAt = d
 	}
 	in.seats[s.id] = s
-	in.hold(s)
+	in.holder = s // a crossing has only begun: there is nothing to account
 }
 
 // How much fuel a guest gets at a time: so much that it comes back after about a

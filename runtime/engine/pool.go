@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -53,6 +54,7 @@ type Pool struct {
 	idle    []*instance // that nobody drives
 	resting []*instance // whose driver waits for news
 	alive   int         // instances that are there or being made
+	crowd   crowd
 	lane    bool        // whether an instance runs those that are apart
 	timer   *time.Timer // grows the pool
 	armed   bool
@@ -138,7 +140,11 @@ func (p *Pool) Invoke(c *host.Call) error {
 	case n > 0:
 		in := p.idle[n-1]
 		p.idle = p.idle[:n-1]
+		gather := in.shared && p.crowd.gathers()
 		p.mu.Unlock()
+		if gather {
+			runtime.Gosched()
+		}
 		return p.drive(in, s, true)
 	case p.alive == 0:
 		p.alive++
@@ -316,6 +322,7 @@ func (p *Pool) board(in *instance, fresh []*seat) []*seat {
 	n := min(len(p.queue), cap(fresh)-len(fresh))
 	fresh = append(fresh, p.queue[:n]...)
 	p.queue = drop(p.queue, n)
+	p.crowd.came(len(fresh))
 	return fresh
 }
 

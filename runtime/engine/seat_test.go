@@ -71,7 +71,7 @@ func TestGraceOfOthers(t *testing.T) {
 	}{{0, true}, {1500 * time.Millisecond, false}} {
 		c := callLimited(t.Context(), &record{}, limits, "x")
 		c.SetTimeout(time.Nanosecond, errors.New("over"))
-		c.StartMovableClock()
+		c.StartMovableClock(time.Now())
 		now := time.Now().Add(time.Hour)
 		s := &seat{call: c, ended: now.Add(-2 * time.Second), credited: tt.others}
 		in := &instance{grace: time.Second, seats: map[uint32]*seat{1: s}, busy: tt.others}

@@ -81,7 +81,8 @@ func (d *delivery) Record(ctx context.Context) (runtime.Record, error) {
 	}
 	r, err := d.consumer.config.Attempts.get(ctx, d.consumer.config.Function, &d.message)
 	if err == nil && (d.message.NumDelivered > 1 || r != (runtime.Record{})) {
-		d.record = &r
+		kept := r // else each r would be allocated
+		d.record = &kept
 	}
 	return r, err
 }

@@ -65,16 +65,17 @@ type leaseSet struct {
 	every time.Duration // a third of ack_wait
 	ends  time.Duration // after the last extension: ack_wait
 
-	room chan struct{} // told when a delivery is released
+	room chan struct{} // told when few enough are held
 
 	mu       sync.Mutex
 	held     int
+	few      int // at which room is told
 	released uint64
 	head     delivery // of a ring; holds no message
 }
 
 func newLeaseSet(ackWait time.Duration) *leaseSet {
-	s := &leaseSet{every: ackWait / 3, ends: ackWait, room: make(chan struct{}, 1)}
+	s := &leaseSet{every: ackWait / 3, ends: ackWait, room: make(chan struct{}, 1), few: -1}
 	s.head.next, s.head.prev = &s.head, &s.head
 	return s
 }
@@ -101,6 +102,25 @@ func (s *leaseSet) counts() (held int, released uint64) {
 	return s.held, s.released
 }
 
+// tellAt has room told once no more than so many are held, at once if that is so.
+func (s *leaseSet) tellAt(few int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.few = few
+	s.tell()
+}
+
+// tell tells room if few enough are held; under the lock.
+func (s *leaseSet) tell() {
+	if s.held > s.few {
+		return
+	}
+	select {
+	case s.room <- struct{}{}:
+	default: // it has been told and has not looked yet
+	}
+}
+
 func (s *leaseSet) append(d *delivery) {
 	last := s.head.prev
 	last.next, d.prev, d.next, s.head.prev = d, last, &s.head, d
@@ -116,10 +136,7 @@ func (s *leaseSet) release(d *delivery) bool {
 	s.held--
 	s.released++
 	s.unlink(d)
-	select {
-	case s.room <- struct{}{}:
-	default: // it has been told and has not looked yet
-	}
+	s.tell()
 	return time.Since(d.extended) < s.ends
 }
 

@@ -40,6 +40,35 @@ func TestLeaseLost(t *testing.T) {
 	})
 }
 
+// The puller is told that there is room when few enough are held, and not before.
+func TestLeaseRoom(t *testing.T) {
+	s := newLeaseSet(3 * time.Second)
+	var list [4]delivery
+	for i := range list {
+		s.hold(&list[i])
+	}
+	told := func() bool {
+		select {
+		case <-s.room:
+			return true
+		default:
+			return false
+		}
+	}
+	s.tellAt(2)
+	for i, want := range []bool{false, true, true} {
+		if s.release(&list[i]); told() != want {
+			t.Errorf("with %d held: told %v, want %v", 3-i, !want, want)
+		}
+	}
+	if s.tellAt(1); !told() {
+		t.Error("not told at once, with one held where one is few enough")
+	}
+	if s.tellAt(-1); told() {
+		t.Error("told, though no number is few enough")
+	}
+}
+
 // A connection that is away extends nothing.
 func TestLeaseWithoutConnection(t *testing.T) {
 	r := newRig(t)

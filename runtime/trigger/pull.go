@@ -146,6 +146,7 @@ func (p *puller) next(ctx context.Context, leases *leaseSet, tick <-chan time.Ti
 		if err := p.ask(p.capacity - held - p.requested); err != nil {
 			return nil, err
 		}
+		leases.tellAt(p.few())
 		select {
 		case msg := <-p.messages:
 			if message, err := p.take(msg); message != nil || err != nil {
@@ -204,10 +205,21 @@ func (p *puller) adapt(released uint64) {
 	p.window, p.released = now, released
 }
 
-// ask sends a pull request for n messages when that is worth one: when a
-// quarter of the room is free.
+// worth is for how many messages a pull request is sent: for a quarter of the room.
+func (p *puller) worth() int { return max(1, p.capacity/4) }
+
+// few is how many may be held for a pull request to be worth it. There is none
+// without a connection.
+func (p *puller) few() int {
+	if !p.nc.IsConnected() {
+		return -1
+	}
+	return p.capacity - p.requested - p.worth()
+}
+
+// ask sends a pull request for n messages when that is worth one.
 func (p *puller) ask(n int) error {
-	if n < max(1, p.capacity/4) || !p.nc.IsConnected() {
+	if n < p.worth() || !p.nc.IsConnected() {
 		return nil
 	}
 	body, err := json.Marshal(pullRequest{Batch: n, Expires: pullExpiry, Heartbeat: pullBeat})
