@@ -49,6 +49,9 @@ type Database interface {
 // Tx is the transaction of one invocation. It is used by one goroutine.
 type Tx interface {
 	Exec(ctx context.Context, query string, args []any) (Result, error)
+	// ExecMany runs a statement once for each row of width arguments: all of them,
+	// or none when one is refused. RowsAffected is their sum.
+	ExecMany(ctx context.Context, query string, width int, args []any) (Result, error)
 	Query(ctx context.Context, query string, args []any, limit RowLimit) (*Rows, error)
 	// Savepoint opens the savepoint of a delivery, Release keeps and Restore
 	// undoes what was done since.

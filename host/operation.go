@@ -60,10 +60,28 @@ func (c *Call) Exec(id uint32, database, query string, args []any) (Result, erro
 	if err := c.writes(id, database); err != nil {
 		return Result{}, err
 	}
-	if err := c.countStatement(); err != nil {
+	if err := c.countStatements(1); err != nil {
 		return Result{}, err
 	}
 	r, err := c.tx.Exec(c.Context(), query, args)
+	c.afterSQL(err)
+	return r, err
+}
+
+// ExecMany runs a statement in the invocation's transaction once for each row of
+// width arguments. It counts as that many statements; when one of them is refused,
+// none has happened.
+func (c *Call) ExecMany(id uint32, database, query string, width int, args []any) (Result, error) {
+	if width <= 0 || len(args) == 0 || len(args)%width != 0 {
+		return Result{}, Errorf(Invalid, "%d arguments are not rows of %d", len(args), width)
+	}
+	if err := c.writes(id, database); err != nil {
+		return Result{}, err
+	}
+	if err := c.countStatements(len(args) / width); err != nil {
+		return Result{}, err
+	}
+	r, err := c.tx.ExecMany(c.Context(), query, width, args)
 	c.afterSQL(err)
 	return r, err
 }
@@ -81,9 +99,9 @@ func (c *Call) writes(id uint32, database string) error {
 	return nil
 }
 
-// countStatement refuses statements above the limit.
-func (c *Call) countStatement() error {
-	if c.statements++; c.limits.SQLCalls > 0 && c.statements > c.limits.SQLCalls {
+// countStatements refuses statements above the limit.
+func (c *Call) countStatements(n int) error {
+	if c.statements += n; c.limits.SQLCalls > 0 && c.statements > c.limits.SQLCalls {
 		return Errorf(Limit, "limits.sql_calls of %d is reached", c.limits.SQLCalls)
 	}
 	return nil
@@ -99,7 +117,7 @@ func (c *Call) Query(id uint32, database, query string, args []any) (*Rows, erro
 	if db == nil {
 		return nil, Errorf(Denied, "database %q is not granted", database)
 	}
-	if err := c.countStatement(); err != nil {
+	if err := c.countStatements(1); err != nil {
 		return nil, err
 	}
 	if database == c.grants.Write && c.tx != nil {
@@ -126,7 +144,7 @@ func (c *Call) QueryStart(id uint32, database, query string, args []any) (*Ticke
 	if db == nil {
 		return nil, Errorf(Denied, "database %q is not granted", database)
 	}
-	if err := c.countStatement(); err != nil {
+	if err := c.countStatements(1); err != nil {
 		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) { return db.Query(ctx, query, args, c.limits.Rows) })

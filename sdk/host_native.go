@@ -5,6 +5,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // errNoHost says that a handler was called natively without a stand-in.
@@ -109,6 +110,20 @@ func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) 
 		return Result{}, errArguments
 	}
 	return h.Exec(ctx, db, query, plain(args))
+}
+
+// sqlExecMany runs the rows one after another: the stand-in has no savepoint to
+// undo them with.
+func sqlExecMany(ctx context.Context, db, query string, rows [][]any) (Result, error) {
+	var sum Result
+	for i, row := range rows {
+		r, err := sqlExec(ctx, db, query, row)
+		if err != nil {
+			return Result{}, fmt.Errorf("row %d: %w", i+1, err)
+		}
+		sum.LastInsertID, sum.RowsAffected = r.LastInsertID, sum.RowsAffected+r.RowsAffected
+	}
+	return sum, nil
 }
 
 func sqlQuery(ctx context.Context, db, query string, args []any) (*Rows, error) {

@@ -57,6 +57,10 @@ func hostBufferClose(id uint32, handle int32) int32
 //go:wasmimport pelton sql_exec
 func hostSQLExec(id uint32, req unsafe.Pointer, size uint32, buf unsafe.Pointer, capacity uint32) int32
 
+//go:wasmimport pelton sql_exec_many
+//go:noescape
+func hostSQLExecMany(id uint32, req unsafe.Pointer, size uint32, buf unsafe.Pointer, capacity uint32) int32
+
 //go:wasmimport pelton sql_query
 func hostSQLQuery(id uint32, req unsafe.Pointer, size uint32, buf unsafe.Pointer, capacity uint32) int32
 
@@ -284,17 +288,41 @@ func sqlFrame(db, query string, args []any) (frame, error) {
 	return f, nil
 }
 
+func sqlManyFrame(db, query string, rows [][]any) (frame, error) {
+	f := newRequest().str(db).str(query).u32(uint32(len(rows[0]))).u32(uint32(len(rows) * len(rows[0])))
+	for _, row := range rows {
+		var ok bool
+		if f, ok = f.listed(row); !ok {
+			return nil, errArguments
+		}
+	}
+	return f, nil
+}
+
+func sqlExecMany(ctx context.Context, db, query string, rows [][]any) (Result, error) {
+	f, err := sqlManyFrame(db, query, rows)
+	if err != nil {
+		return Result{}, err
+	}
+	return sqlChange(ctx, f, hostSQLExecMany)
+}
+
 func sqlExec(ctx context.Context, db, query string, args []any) (Result, error) {
 	f, err := sqlFrame(db, query, args)
 	if err != nil {
 		return Result{}, err
 	}
+	return sqlChange(ctx, f, hostSQLExec)
+}
+
+// sqlChange asks for a change, and reads what it changed.
+func sqlChange(ctx context.Context, f frame, ask func(id uint32, req unsafe.Pointer, size uint32, buf unsafe.Pointer, capacity uint32) int32) (Result, error) {
 	id, to := deliveryOf(ctx), takeScratch()
 	statements.Lock()
 	defer statements.Unlock()
 	req, size := sent(f)
 	buf, capacity := at(to)
-	r, err := answer(to, hostSQLExec(id, req, size, buf, capacity), hostResult)
+	r, err := answer(to, ask(id, req, size, buf, capacity), hostResult)
 	if err != nil {
 		return Result{}, err
 	}

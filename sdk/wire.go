@@ -56,7 +56,11 @@ var errArguments = &HostError{Errno: ErrInvalid, Text: "sql: an argument is not 
 // values encodes the arguments of a statement; ok is false for a value that
 // SQLite has not.
 func (f frame) values(args []any) (_ frame, ok bool) {
-	f = f.u32(uint32(len(args)))
+	return f.u32(uint32(len(args))).listed(args)
+}
+
+// listed encodes values without their number.
+func (f frame) listed(args []any) (_ frame, ok bool) {
 	for _, a := range args {
 		switch a := a.(type) {
 		case nil:

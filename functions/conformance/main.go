@@ -202,6 +202,13 @@ func capability(ctx context.Context, command, arg string) (string, error) {
 	case "exec":
 		r, err := sdk.SQLite("test").Exec(ctx, arg)
 		return fmt.Sprint(r.RowsAffected), say(err)
+	case "exec-many": // inserts numbers, in one call
+		var rows [][]any
+		for _, n := range strings.Fields(arg) {
+			rows = append(rows, []any{n, len(n)})
+		}
+		r, err := sdk.SQLite("test").ExecMany(ctx, "INSERT INTO many VALUES (?, ?)", rows)
+		return fmt.Sprint(r.RowsAffected, " ", r.LastInsertID), say(err)
 	case "exec-term": // writes, and is given up on
 		if _, err := sdk.SQLite("test").Exec(ctx, arg); err != nil {
 			return "", sdk.Term(err)

@@ -44,6 +44,63 @@ func (t *tx) Exec(ctx context.Context, query string, args []any) (host.Result, e
 	return result, err
 }
 
+// ExecMany implements host.Tx. The rows lie in a savepoint of their own, so that
+// those before a refused one go too.
+func (t *tx) ExecMany(ctx context.Context, query string, width int, args []any) (host.Result, error) {
+	if t.lost {
+		return host.Result{}, host.ErrTxLost
+	}
+	s, err := t.w.prepared(ctx, query)
+	if err != nil {
+		return host.Result{}, t.fail(ctx, err)
+	}
+	if err := t.step("SAVEPOINT pelton_many"); err != nil {
+		return host.Result{}, err
+	}
+	result, row, err := t.each(ctx, s, width, args)
+	if err == nil {
+		return result, t.step("RELEASE pelton_many")
+	}
+	refusal := t.fail(ctx, err)
+	if !t.lost {
+		if err := t.step("ROLLBACK TO pelton_many"); err != nil {
+			return host.Result{}, err
+		}
+		if err := t.step("RELEASE pelton_many"); err != nil {
+			return host.Result{}, err
+		}
+	}
+	return host.Result{}, host.Errorf(host.ErrnoOf(refusal), "row %d: %v", row, refusal)
+}
+
+// each runs a statement row after row, and says with an error which row, from 1,
+// it was.
+func (t *tx) each(ctx context.Context, s *sql.Stmt, width int, args []any) (sum host.Result, row int, err error) {
+	if err := t.w.interrupts.start(ctx); err != nil {
+		return sum, 1, err
+	}
+	defer t.w.interrupts.stop()
+	for row = 1; len(args) > 0; row++ {
+		if err := ctx.Err(); err != nil { // an interrupt between two rows finds no statement
+			return sum, row, err
+		}
+		r, err := s.Exec(args[:width]...)
+		if err != nil {
+			return sum, row, err
+		}
+		n, err := r.RowsAffected()
+		if err != nil {
+			return sum, row, err
+		}
+		sum.RowsAffected += n
+		if sum.LastInsertID, err = r.LastInsertId(); err != nil {
+			return sum, row, err
+		}
+		args = args[width:]
+	}
+	return sum, row, nil
+}
+
 // definesSchema reports whether a statement changes no rows by its kind: SQLite
 // then still has the count of the one before.
 func definesSchema(query string) bool {

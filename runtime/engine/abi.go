@@ -58,6 +58,7 @@ var hostFunctions = map[string]hostFunction{
 	"buffer_close": {types(i32, i32), types(i32), "", byID, bufferClose},
 
 	"sql_exec":        {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlExec},
+	"sql_exec_many":   {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlExecMany},
 	"sql_query":       {types(i32, i32, i32, i32, i32), types(i32), "sqlite", byID, sqlQuery},
 	"sql_query_start": {types(i32, i32, i32), types(i32), "sqlite", byID, sqlQueryStart},
 	"http_start":      {types(i32, i32, i32, i32), types(i32), "http", byID, httpStart},

@@ -16,9 +16,10 @@ func kept(in *instance, f frame, ptr, capacity uint64) uint64 {
 	return size
 }
 
+// sqlRequest decodes a statement with its arguments.
 func sqlRequest(in *instance, ptr, size uint64) (database, query string, args []any, ok bool) {
 	r := reader{b: in.memory(ptr, size)}
-	database, query, args = in.text(&r), in.text(&r), r.values()
+	database, query, args = in.text(&r), in.text(&r), r.values(maxArguments)
 	return database, query, args, r.ok()
 }
 
@@ -33,8 +34,22 @@ func sqlExec(in *instance, c *host.Call, stack []uint64) {
 		stack[0] = in.refuse(err)
 		return
 	}
-	f := frame(in.scratch[:0]).u64(uint64(res.LastInsertID)).u64(uint64(res.RowsAffected))
-	stack[0] = kept(in, f, stack[3], stack[4])
+	stack[0] = kept(in, frame(in.scratch[:0]).changed(res), stack[3], stack[4])
+}
+
+func sqlExecMany(in *instance, c *host.Call, stack []uint64) {
+	r := reader{b: in.memory(stack[1], stack[2])}
+	database, query, width, args := in.text(&r), in.text(&r), r.u32(), r.values(maxManyArguments)
+	if !r.ok() {
+		stack[0] = in.malformed("sql_exec_many")
+		return
+	}
+	res, err := c.ExecMany(uint32(stack[0]), database, query, int(min(width, maxManyArguments)), args)
+	if err != nil {
+		stack[0] = in.refuse(err)
+		return
+	}
+	stack[0] = kept(in, frame(in.scratch[:0]).changed(res), stack[3], stack[4])
 }
 
 func sqlQuery(in *instance, c *host.Call, stack []uint64) {

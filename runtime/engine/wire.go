@@ -72,6 +72,10 @@ func (f frame) value(v any) frame {
 	return f.u8(tagNull)
 }
 
+func (f frame) changed(r host.Result) frame {
+	return f.u64(uint64(r.LastInsertID)).u64(uint64(r.RowsAffected))
+}
+
 func (f frame) rows(r *host.Rows) frame {
 	f = f.u32(uint32(len(r.Columns)))
 	for _, c := range r.Columns {
@@ -214,6 +218,10 @@ const (
 	maxPairs     = 4096
 	maxTargets   = 256
 	maxRequests  = 1000
+
+	// maxManyArguments is for all rows of sql_exec_many. A value of one byte in a
+	// frame is 16 in the host.
+	maxManyArguments = 1 << 20
 )
 
 // count reads the length of a list. Each element has at least size bytes, so
@@ -249,8 +257,8 @@ func (r *reader) headers() map[string][]string {
 	return h
 }
 
-func (r *reader) values() []any {
-	n := r.count(1, maxArguments)
+func (r *reader) values(most int) []any {
+	n := r.count(1, most)
 	values := make([]any, 0, n)
 	copied := ""
 	if len(r.b) <= maxCopied {

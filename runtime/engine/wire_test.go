@@ -21,11 +21,11 @@ func TestFrames(t *testing.T) {
 			f = f.value(v)
 		}
 		r = reader{b: f}
-		if got := r.values(); !reflect.DeepEqual(got, values) || !r.ok() {
+		if got := r.values(maxArguments); !reflect.DeepEqual(got, values) || !r.ok() {
 			t.Errorf("values read back as %v", got)
 		}
 		r = reader{b: append(f[:len(f)-1], 0xff)}
-		if r.values(); r.ok() {
+		if r.values(maxArguments); r.ok() {
 			t.Error("a text that is not UTF-8 is taken")
 		}
 	}
@@ -37,7 +37,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte{0xFF, 0xFF, 0xFF, 0xFF})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, read := range []func(r *reader) int{
-			func(r *reader) int { r.str(); r.str(); return len(r.values()) },
+			func(r *reader) int { r.str(); r.str(); return len(r.values(maxArguments)) },
 			func(r *reader) int { return len(r.pairs()) },
 			func(r *reader) int { return len(r.targets()) },
 			func(r *reader) int { return len(r.headers()) + len(r.blob()) },

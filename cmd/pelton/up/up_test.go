@@ -550,6 +550,11 @@ grants:
 	tests := []struct{ body, answer, fails string }{
 		{"exec CREATE TABLE a (v TEXT)", "0", ""},
 		{"exec INSERT INTO a VALUES ('x')", "1", ""},
+		{"exec CREATE TABLE many (v TEXT UNIQUE, n INTEGER)", "0", ""},
+		{"exec-many 7 77 777", "3 3", ""},
+		{"exec-many 8 88 77", "", "400 errno 3: row 3: sql: "},
+		{"exec-many", "0 0", ""},
+		{"query SELECT v, n FROM many", "71;772;7773", ""},
 		{"exec-term INSERT INTO a VALUES ('undone')", "", "400 written and regretted"},
 		{"query SELECT count(*), max(v) FROM a", "1x", ""},
 		{"values", `[]interface {}{interface {}(nil), -9223372036854775808, 1.5, "täxt", []uint8{0x0, 0xff}}`, ""},
