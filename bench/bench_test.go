@@ -270,7 +270,7 @@ func BenchmarkThumbnail(b *testing.B) {
 	client, err := httpc.New("thumbnail", []manifests.HTTPGrant{{Origin: origin.URL, Methods: []string{"GET"}}}, 16<<20, nil, netip.MustParsePrefix("127.0.0.0/8"))
 	must(b, err)
 	defer client.Close()
-	store, err := blob.Open(b.TempDir(), true)
+	store, err := blob.Open(b.TempDir(), true, 0)
 	must(b, err)
 	defer store.Close()
 	grants := &host.Grants{HTTP: client, Blobs: map[string]host.Blobs{"thumbs": store}, Images: hostimage.New(hostimage.NewGate(), 50e6),
@@ -402,7 +402,8 @@ func (r *rig) nativeThumbnails(b *testing.B, g *host.Grants, url string, n, work
 				out, err := g.Images.Render(ctx, resp.Body, []host.Target{{Width: 320, Format: "webp"}, {Width: 640, Format: "webp"}, {Width: 1280, Format: "webp"}})
 				must(b, err)
 				for j, p := range out.Pictures {
-					must(b, g.Blobs["thumbs"].Put(ctx, fmt.Sprintf("native%d_%d.webp", i, j), "", p.Data))
+					_, err := g.Blobs["thumbs"].Put(ctx, &host.BlobPut{Key: fmt.Sprintf("native%d_%d.webp", i, j), Data: p.Data})
+					must(b, err)
 				}
 				_, err = g.Publish.Publish(ctx, &host.Outgoing{Subject: fmt.Sprintf("video.enriched.thumbnail.n%d", i), Data: []byte("{}")})
 				must(b, err)

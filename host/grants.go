@@ -113,16 +113,45 @@ type HTTPResponse struct {
 
 // Blobs is one blob store.
 type Blobs interface {
-	Put(ctx context.Context, key, contentType string, data []byte) error
-	// Get refuses a blob of more than limit bytes.
-	Get(ctx context.Context, key string, limit int64) (*Blob, error)
+	// Put stores a blob and returns its ETag. Conflict says that If does not hold.
+	Put(ctx context.Context, p *BlobPut) (etag string, err error)
+	// Get reads a blob, or a part of it, of no more than limit bytes.
+	Get(ctx context.Context, key string, part Range, limit int64) (*Blob, error)
+	Stat(ctx context.Context, key string) (*BlobInfo, error)
 	Delete(ctx context.Context, key string) error
 	// List returns up to limit blobs whose keys begin with prefix and are above
-	// after, in the order of keys.
+	// after, in the order of keys. They have no metadata.
 	List(ctx context.Context, prefix, after string, limit int) ([]BlobInfo, error)
 }
 
-// Blob is a stored object with its content.
+// BlobPut is a blob to be stored.
+type BlobPut struct {
+	Key         string
+	ContentType string      // "" for that of the key's extension
+	Metadata    [][2]string // names in lower case
+	If          string      // the ETag that is to be replaced, IfNew, or "" for whatever is there
+	Data        []byte
+}
+
+// IfNew is the condition that there is no blob yet.
+const IfNew = "*"
+
+// Range is a part of a blob. A Length of 0 goes to the end.
+type Range struct{ Offset, Length int64 }
+
+// Of returns the length of the part of a blob of so many bytes. It refuses one that
+// begins behind the end.
+func (r Range) Of(size int64) (length int64, err error) {
+	if r.Offset < 0 || r.Length < 0 || r.Offset > size {
+		return 0, Errorf(Invalid, "blob: a part from byte %d is asked for, of %d", r.Offset, size)
+	}
+	if rest := size - r.Offset; r.Length == 0 || r.Length > rest {
+		return rest, nil
+	}
+	return r.Length, nil
+}
+
+// Blob is a stored object with its content, or the part that was asked for.
 type Blob struct {
 	BlobInfo
 	Data []byte
@@ -132,8 +161,10 @@ type Blob struct {
 type BlobInfo struct {
 	Key         string
 	ContentType string
-	Size        int64
+	Size        int64 // of the whole
 	Modified    time.Time
+	ETag        string // another one with other content
+	Metadata    [][2]string
 }
 
 // KV is one key-value bucket.

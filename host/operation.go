@@ -240,8 +240,8 @@ func (c *Call) blobs(id uint32, store string) (Blobs, error) {
 	return b, nil
 }
 
-// BlobPutStart stores a buffer under a key.
-func (c *Call) BlobPutStart(id uint32, store, key, contentType string, body int32) (*Ticket, error) {
+// BlobPutStart stores a buffer; the ticket's value is the blob's ETag.
+func (c *Call) BlobPutStart(id uint32, store string, p *BlobPut, body int32) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
 		return nil, err
@@ -251,19 +251,29 @@ func (c *Call) BlobPutStart(id uint32, store, key, contentType string, body int3
 		return nil, err
 	}
 	if int64(len(b)) > c.limits.Blob {
-		return nil, Errorf(TooLarge, "blob %q has %d bytes, limits.blob is %d", key, len(b), c.limits.Blob)
+		return nil, Errorf(TooLarge, "blob %q has %d bytes, limits.blob is %d", p.Key, len(b), c.limits.Blob)
 	}
-	return c.start(func(ctx context.Context) (any, error) { return nil, blobs.Put(ctx, key, contentType, b) })
+	p.Data = b
+	return c.start(func(ctx context.Context) (any, error) { return blobs.Put(ctx, p) })
 }
 
-// BlobGetStart reads a blob into a buffer.
-func (c *Call) BlobGetStart(id uint32, store, key string) (*Ticket, error) {
+// BlobStatStart looks at a blob.
+func (c *Call) BlobStatStart(id uint32, store, key string) (*Ticket, error) {
+	blobs, err := c.blobs(id, store)
+	if err != nil {
+		return nil, err
+	}
+	return c.start(func(ctx context.Context) (any, error) { return blobs.Stat(ctx, key) })
+}
+
+// BlobGetStart reads a blob, or a part of it, into a buffer.
+func (c *Call) BlobGetStart(id uint32, store, key string, part Range) (*Ticket, error) {
 	blobs, err := c.blobs(id, store)
 	if err != nil {
 		return nil, err
 	}
 	return c.start(func(ctx context.Context) (any, error) {
-		blob, err := blobs.Get(ctx, key, c.limits.Blob)
+		blob, err := blobs.Get(ctx, key, part, c.limits.Blob)
 		if err != nil {
 			return nil, err
 		}

@@ -32,9 +32,11 @@ type DatabasePlace struct {
 	ForeignWriters bool   `json:"foreign_writers,omitempty"` // another program writes to it too
 }
 
-// BlobPlace is where a blob store is: exactly one of its fields is set.
+// BlobPlace is where a blob store is: one of dir, bucket and s3, or the host's own
+// folder when there is only a quota.
 type BlobPlace struct {
 	Dir    string   `json:"dir,omitempty"`
+	Quota  Size     `json:"quota,omitempty"`  // of a folder's blobs together; buckets have limits of their own
 	Bucket string   `json:"bucket,omitempty"` // a NATS object store
 	S3     *S3Place `json:"s3,omitempty"`
 }
@@ -163,7 +165,10 @@ func validateBlobPlace(p BlobPlace, at string, d *document) {
 			places++
 		}
 	}
-	if places != 1 {
+	if p.Quota > 0 && (p.Bucket != "" || p.S3 != nil) {
+		d.fail(at+".quota", "is for folders", "limit a NATS bucket with: nats object add --max-bucket-size; an S3 bucket at its service")
+	}
+	if places > 1 || places == 0 && p.Quota == 0 {
 		d.fail(at, fmt.Sprintf("names %d places", places), "set exactly one of dir, bucket and s3")
 		return
 	}

@@ -15,7 +15,8 @@ func TestHost(t *testing.T) {
 	const text = `
 databases: {search: {file: app/search.db, foreign_writers: true}}
 blobs:
-  thumbs: {dir: /srv/thumbs}
+  thumbs: {dir: /srv/thumbs, quota: 2GiB}
+  own: {quota: 512MiB}
   media: {bucket: MEDIA}
   cdn: {s3: {endpoint: "https://s3.example.com", bucket: site, prefix: thumbs/, access_key: s3-key, secret_key: s3-secret}}
 secrets: {dir: secrets}
@@ -31,7 +32,7 @@ networks: {allow: [10.2.0.7/16, "::1/128"]}
 	if got, want := h.Databases["search"].File, filepath.Join(dir, "app", "search.db"); got != want || !h.Databases["search"].ForeignWriters {
 		t.Errorf("search is in %s, want %s", got, want)
 	}
-	if h.Blobs["thumbs"].Dir != "/srv/thumbs" || h.Blobs["media"].Bucket != "MEDIA" || h.Blobs["cdn"].S3.AccessKey != "s3-key" || h.Secrets.Dir != filepath.Join(dir, "secrets") {
+	if h.Blobs["thumbs"].Dir != "/srv/thumbs" || h.Blobs["thumbs"].Quota != 2<<30 || h.Blobs["own"].Quota != 512<<20 || h.Blobs["own"].Dir != "" || h.Blobs["media"].Bucket != "MEDIA" || h.Blobs["cdn"].S3.AccessKey != "s3-key" || h.Secrets.Dir != filepath.Join(dir, "secrets") {
 		t.Errorf("got %+v", h)
 	}
 	if p := h.Networks.Prefixes(); len(p) != 2 || p[0].String() != "10.2.0.0/16" {
@@ -53,6 +54,8 @@ func TestBadHost(t *testing.T) {
 		"databases: {Search: {file: x}}":                                           "databases.Search",
 		"databases: {search: {file: x, mode: ro}}":                                 "mode",
 		"blobs: {thumbs: {}}":                                                      "exactly one of dir, bucket and s3",
+		"blobs: {thumbs: {bucket: Y, quota: 1GiB}}":                                "object add --max-bucket-size",
+		"blobs: {thumbs: {quota: 5}}":                                              "5",
 		"blobs: {thumbs: {dir: x, bucket: Y}}":                                     "exactly one of dir, bucket and s3",
 		"blobs: {thumbs: {bucket: a.b}}":                                           "blobs.thumbs.bucket",
 		"blobs: {t: {s3: {endpoint: x, bucket: site}}}":                            "blobs.t.s3.endpoint",

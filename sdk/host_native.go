@@ -18,7 +18,7 @@ type Host interface {
 	Exec(ctx context.Context, db, query string, args []any) (Result, error)
 	Query(ctx context.Context, db, query string, args []any) (*Rows, error)
 	Fetch(ctx context.Context, r *Request) (*Response, error)
-	BlobPut(ctx context.Context, store, key, contentType string, data []byte) error
+	BlobPut(ctx context.Context, store, key string, o PutOptions, data []byte) (etag string, err error)
 	BlobGet(ctx context.Context, store, key string) (BlobInfo, []byte, error)
 	BlobDelete(ctx context.Context, store, key string) error
 	BlobList(ctx context.Context, store, prefix, after string, limit int) ([]BlobInfo, error)
@@ -168,21 +168,39 @@ func fetchAll(ctx context.Context, requests []*Request) ([]Fetched, error) {
 	return results, nil
 }
 
-func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {
+func blobPut(ctx context.Context, store, key string, o PutOptions, body Buffer) (string, error) {
 	h, err := hostOf(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return h.BlobPut(ctx, store, key, contentType, body.data)
+	return h.BlobPut(ctx, store, key, o, body.data)
 }
 
-func blobGet(ctx context.Context, store, key string) (BlobInfo, Buffer, error) {
-	h, err := hostOf(ctx)
+func blobGet(ctx context.Context, store, key string, offset, length int64) (BlobInfo, Buffer, error) {
+	info, data, err := whole(ctx, store, key)
 	if err != nil {
 		return BlobInfo{}, Buffer{}, err
 	}
-	info, data, err := h.BlobGet(ctx, store, key)
-	return info, BufferOf(data), err
+	if offset < 0 || length < 0 || offset > int64(len(data)) {
+		return BlobInfo{}, Buffer{}, &HostError{Errno: ErrInvalid, Text: "blob: the part begins behind the end"}
+	}
+	if data = data[offset:]; length > 0 {
+		data = data[:min(length, int64(len(data)))]
+	}
+	return info, BufferOf(data), nil
+}
+
+func blobStat(ctx context.Context, store, key string) (BlobInfo, error) {
+	info, _, err := whole(ctx, store, key)
+	return info, err
+}
+
+func whole(ctx context.Context, store, key string) (BlobInfo, []byte, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return BlobInfo{}, nil, err
+	}
+	return h.BlobGet(ctx, store, key)
 }
 
 func blobDelete(ctx context.Context, store, key string) error {

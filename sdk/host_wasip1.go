@@ -76,6 +76,9 @@ func hostBlobPutStart(id uint32, req unsafe.Pointer, size uint32, body int32) in
 //go:wasmimport pelton blob_get_start
 func hostBlobGetStart(id uint32, req unsafe.Pointer, size uint32) int32
 
+//go:wasmimport pelton blob_stat_start
+func hostBlobStatStart(id uint32, req unsafe.Pointer, size uint32) int32
+
 //go:wasmimport pelton blob_delete_start
 func hostBlobDeleteStart(id uint32, req unsafe.Pointer, size uint32) int32
 
@@ -408,27 +411,54 @@ func fetchAll(ctx context.Context, requests []*Request) ([]Fetched, error) {
 	return results, nil
 }
 
-func blobPut(ctx context.Context, store, key, contentType string, body Buffer) error {
+func blobPut(ctx context.Context, store, key string, o PutOptions, body Buffer) (string, error) {
 	id := deliveryOf(ctx)
-	buf, size := sent(newRequest().str(store).str(key).str(contentType))
+	f := newRequest().str(store).str(key).str(o.ContentType).u32(uint32(len(o.Metadata)))
+	for name, value := range o.Metadata {
+		f = f.str(name).str(value)
+	}
+	buf, size := sent(f.str(o.If))
 	r, err := wait(ctx, hostBlobPutStart(id, buf, size, body.handle))
-	r.release()
-	return err
+	if err != nil {
+		return "", err
+	}
+	defer r.release()
+	return r.str(), nil
 }
 
 func (r *reader) blobInfo() BlobInfo {
-	return BlobInfo{Key: r.str(), ContentType: r.str(), Size: int64(r.u64()), Modified: time.Unix(0, int64(r.u64()))}
+	b := BlobInfo{Key: r.str(), ContentType: r.str(), Size: int64(r.u64()), Modified: time.Unix(0, int64(r.u64())), ETag: r.str()}
+	n := r.u32()
+	if n > 0 {
+		b.Metadata = make(map[string]string, n)
+	}
+	for range n {
+		name := r.str()
+		b.Metadata[name] = r.str()
+	}
+	return b
 }
 
-func blobGet(ctx context.Context, store, key string) (BlobInfo, Buffer, error) {
+func blobGet(ctx context.Context, store, key string, offset, length int64) (BlobInfo, Buffer, error) {
 	id := deliveryOf(ctx)
-	buf, size := sent(newRequest().str(store).str(key))
+	buf, size := sent(newRequest().str(store).str(key).u64(uint64(offset)).u64(uint64(length)))
 	r, err := wait(ctx, hostBlobGetStart(id, buf, size))
 	if err != nil {
 		return BlobInfo{}, Buffer{}, err
 	}
 	defer r.release()
 	return r.blobInfo(), r.buffer(id), nil
+}
+
+func blobStat(ctx context.Context, store, key string) (BlobInfo, error) {
+	id := deliveryOf(ctx)
+	buf, size := sent(newRequest().str(store).str(key))
+	r, err := wait(ctx, hostBlobStatStart(id, buf, size))
+	if err != nil {
+		return BlobInfo{}, err
+	}
+	defer r.release()
+	return r.blobInfo(), nil
 }
 
 func blobDelete(ctx context.Context, store, key string) error {

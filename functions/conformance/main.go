@@ -265,6 +265,8 @@ func capability(ctx context.Context, command, arg string) (string, error) {
 		return "published", say(sdk.Publish(ctx, subject, []byte(body)))
 	case "blob":
 		return blob(ctx, arg)
+	case "blob-if": // creates, replaces, and does neither on a condition that does not hold
+		return conditions(ctx, arg)
 	case "kv":
 		return keyValue(ctx, arg)
 	}
@@ -301,6 +303,41 @@ func blob(ctx context.Context, key string) (string, error) {
 		return "", say(err)
 	}
 	return fmt.Sprintf("%s %d %q of %d", info.Key, info.Size, b, len(list)), say(store.Delete(ctx, key))
+}
+
+func conditions(ctx context.Context, key string) (string, error) {
+	store := sdk.Blobs("test")
+	body, err := sdk.NewBuffer(ctx, []byte("0123456789"))
+	if err != nil {
+		return "", say(err)
+	}
+	o := sdk.PutOptions{ContentType: "text/x-digits", Metadata: map[string]string{"a": "1", "b-2": "two words"}, If: sdk.IfNew}
+	first, err := store.PutWith(ctx, key, o, body)
+	if err != nil {
+		return "", say(err)
+	}
+	_, again := store.PutWith(ctx, key, o, body)
+	o.If = first
+	second, err := store.PutWith(ctx, key, o, body)
+	if err != nil {
+		return "", say(err)
+	}
+	_, stale := store.PutWith(ctx, key, o, body)
+	info, err := store.Stat(ctx, key)
+	if err != nil {
+		return "", say(err)
+	}
+	_, part, err := store.GetRange(ctx, key, 3, 4)
+	if err != nil {
+		return "", say(err)
+	}
+	b, err := part.Bytes()
+	if err != nil {
+		return "", say(err)
+	}
+	_, _, behind := store.GetRange(ctx, key, 11, 0)
+	return fmt.Sprintf("%v %v %v %v %s %d %v %s", errors.Is(again, sdk.ErrConflict), errors.Is(stale, sdk.ErrConflict), first != second && info.ETag == second,
+		errors.Is(behind, sdk.ErrInvalid), info.ContentType, info.Size, info.Metadata, b), say(store.Delete(ctx, key))
 }
 
 func keyValue(ctx context.Context, key string) (string, error) {

@@ -1,6 +1,8 @@
 package blob
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +18,11 @@ import (
 
 // bucket is a store in a NATS object bucket (ADR-20 of
 // nats-architecture-and-design).
-type bucket struct{ objects jetstream.ObjectStore }
+type bucket struct {
+	js      jetstream.JetStream
+	name    string
+	objects jetstream.ObjectStore
+}
 
 // OpenBucket opens a store in an object bucket, which must exist.
 func OpenBucket(ctx context.Context, js jetstream.JetStream, name string, writable bool) (*Store, error) {
@@ -27,48 +33,65 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, name string, writab
 	if err != nil {
 		return nil, fmt.Errorf("open object bucket %s: %w", name, err)
 	}
-	return &Store{backend: &bucket{objects}, writable: writable}, nil
+	return &Store{backend: &bucket{js, name, objects}, writable: writable}, nil
 }
 
 func (b *bucket) close() error { return nil }
 
-func (b *bucket) put(ctx context.Context, key, kind string, data []byte) error {
-	if kind == "" {
-		kind = contentType(key)
+func (b *bucket) put(ctx context.Context, p *host.BlobPut) (string, error) {
+	meta := jetstream.ObjectMeta{Name: p.Key, Headers: nats.Header{"Content-Type": {cmp.Or(p.ContentType, contentType(p.Key))}}, Metadata: mapped(p.Metadata)}
+	if p.If != "" {
+		return b.putIf(ctx, meta, p)
 	}
-	meta := jetstream.ObjectMeta{Name: key, Headers: nats.Header{"Content-Type": {kind}}}
-	if _, err := b.objects.Put(ctx, meta, strings.NewReader(string(data))); err != nil {
-		return objectError(ctx, "put", key, err)
+	info, err := b.objects.Put(ctx, meta, bytes.NewReader(p.Data))
+	if err != nil {
+		return "", objectError(ctx, "put", p.Key, err)
 	}
-	return nil
+	return info.NUID, nil
 }
 
-func (b *bucket) get(ctx context.Context, key string, limit int64) (*host.Blob, error) {
+func (b *bucket) stat(ctx context.Context, key string) (*host.BlobInfo, error) {
 	info, err := b.objects.GetInfo(ctx, key)
 	if err != nil {
-		return nil, objectError(ctx, "get", key, err)
+		return nil, objectError(ctx, "look at", key, err)
 	}
-	if info.Opts != nil && info.Opts.Link != nil { // it would lead to another bucket
+	if isLink(info) { // it would lead to another bucket
 		return nil, notFound(key)
 	}
-	if int64(info.Size) > limit {
-		return nil, tooLarge(key, int64(info.Size), limit)
+	described := describeObject(info)
+	return &described, nil
+}
+
+func (b *bucket) get(ctx context.Context, key string, part host.Range, limit int64) (*host.Blob, error) {
+	info, err := b.stat(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	length, err := within(key, part, info.Size, limit)
+	if err != nil {
+		return nil, err
 	}
 	object, err := b.objects.Get(ctx, key)
 	if err != nil {
 		return nil, objectError(ctx, "get", key, err)
 	}
 	defer object.Close()
-	data, err := io.ReadAll(io.LimitReader(object, limit+1))
-	if err != nil {
+	if now, err := object.Info(); err != nil || now.NUID != info.ETag {
+		return nil, host.Errorf(host.Unavailable, "blob: get %q: it was put anew meanwhile", key)
+	}
+	if _, err := io.CopyN(io.Discard, object, part.Offset); err != nil {
 		return nil, objectError(ctx, "get", key, err)
 	}
-	if int64(len(data)) > limit { // it was put anew in between
-		return nil, tooLarge(key, int64(len(data)), limit)
+	data := make([]byte, length)
+	if _, err := io.ReadFull(object, data); err != nil {
+		return nil, objectError(ctx, "get", key, err)
 	}
-	blob := &host.Blob{BlobInfo: describeObject(info), Data: data}
-	blob.Size = int64(len(data))
-	return blob, nil
+	if part.Offset+length == info.Size { // only the end has the digest checked
+		if _, err := object.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			return nil, objectError(ctx, "get", key, err)
+		}
+	}
+	return &host.Blob{BlobInfo: *info, Data: data}, nil
 }
 
 func (b *bucket) remove(ctx context.Context, key string) error {
@@ -87,8 +110,7 @@ func (b *bucket) list(ctx context.Context, prefix, after string, limit int) ([]h
 	}
 	var found []host.BlobInfo
 	for _, info := range infos {
-		link := info.Opts != nil && info.Opts.Link != nil
-		if !link && strings.HasPrefix(info.Name, prefix) && info.Name > after {
+		if !isLink(info) && !strings.HasPrefix(info.Name, reserved) && strings.HasPrefix(info.Name, prefix) && info.Name > after {
 			found = append(found, describeObject(info))
 		}
 	}
@@ -96,12 +118,14 @@ func (b *bucket) list(ctx context.Context, prefix, after string, limit int) ([]h
 	return found[:min(limit, len(found))], nil
 }
 
+func isLink(info *jetstream.ObjectInfo) bool { return info.Opts != nil && info.Opts.Link != nil }
+
 func describeObject(info *jetstream.ObjectInfo) host.BlobInfo {
 	kind := info.Headers.Get("Content-Type")
 	if kind == "" {
 		kind = contentType(info.Name)
 	}
-	return host.BlobInfo{Key: info.Name, ContentType: kind, Size: int64(info.Size), Modified: info.ModTime}
+	return host.BlobInfo{Key: info.Name, ContentType: kind, Size: int64(info.Size), Modified: info.ModTime, ETag: info.NUID, Metadata: sorted(info.Metadata)}
 }
 
 func objectError(ctx context.Context, verb, key string, err error) error {

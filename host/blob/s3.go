@@ -2,12 +2,14 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -60,42 +62,91 @@ func (o *objects) close() error {
 	return nil
 }
 
-func (o *objects) put(ctx context.Context, key, kind string, data []byte) error {
-	if kind == "" {
-		kind = contentType(key)
+func (o *objects) put(ctx context.Context, p *host.BlobPut) (string, error) {
+	options := minio.PutObjectOptions{ContentType: cmp.Or(p.ContentType, contentType(p.Key)), UserMetadata: mapped(p.Metadata), DisableMultipart: true, SendContentMd5: true}
+	options.DisableContentSha256 = len(p.Data) == 0 // the client would send no length with it
+	switch p.If {
+	case "":
+	case host.IfNew:
+		options.SetMatchETagExcept("*")
+	default:
+		options.SetMatchETag(p.If)
 	}
-	options := minio.PutObjectOptions{ContentType: kind, DisableMultipart: true, SendContentMd5: true}
-	options.DisableContentSha256 = len(data) == 0 // the client would send no length with it
-	if _, err := o.client.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)), options); err != nil {
-		return s3Error(ctx, "put", key, err)
+	info, err := o.client.PutObject(ctx, o.bucket, o.prefix+p.Key, bytes.NewReader(p.Data), int64(len(p.Data)), options)
+	if code := minio.ToErrorResponse(err).Code; err != nil && p.If != "" && (code == "PreconditionFailed" || code == "ConditionalRequestConflict" || code == "NoSuchKey") {
+		return "", conflict(p.Key)
 	}
-	return nil
+	if err != nil {
+		return "", s3Error(ctx, "put", p.Key, err)
+	}
+	return info.ETag, nil
 }
 
-func (o *objects) get(ctx context.Context, key string, limit int64) (*host.Blob, error) {
-	object, err := o.client.GetObject(ctx, o.bucket, o.prefix+key, minio.GetObjectOptions{})
+func (o *objects) stat(ctx context.Context, key string) (*host.BlobInfo, error) {
+	info, err := o.client.StatObject(ctx, o.bucket, o.prefix+key, minio.StatObjectOptions{})
+	if minio.ToErrorResponse(err).Code == "NoSuchKey" { // an answer to HEAD does not say what is missing
+		if there, err := o.client.BucketExists(ctx, o.bucket); err == nil && !there {
+			return nil, host.Errorf(host.Unavailable, "blob: look at %q: NoSuchBucket", key)
+		}
+	}
 	if err != nil {
-		return nil, s3Error(ctx, "get", key, err)
-	}
-	defer object.Close()
-	info, err := object.Stat()
-	if err != nil {
-		return nil, s3Error(ctx, "get", key, err)
-	}
-	if info.Size > limit {
-		return nil, tooLarge(key, info.Size, limit)
-	}
-	data, err := io.ReadAll(io.LimitReader(object, limit+1))
-	if err != nil {
-		return nil, s3Error(ctx, "get", key, err)
-	}
-	if int64(len(data)) > limit { // the service had said less
-		return nil, tooLarge(key, int64(len(data)), limit)
+		return nil, s3Error(ctx, "look at", key, err)
 	}
 	info.Key = o.prefix + key
-	blob := &host.Blob{BlobInfo: o.describe(info), Data: data}
-	blob.Size = int64(len(data))
-	return blob, nil
+	described := o.describe(info)
+	return &described, nil
+}
+
+func (o *objects) get(ctx context.Context, key string, part host.Range, limit int64) (*host.Blob, error) {
+	var options minio.GetObjectOptions
+	if part.Offset > 0 || part.Length > 0 {
+		last := int64(0) // the end
+		if part.Length > 0 {
+			last = part.Offset + part.Length - 1
+		}
+		if last < 0 || options.SetRange(part.Offset, last) != nil {
+			return nil, host.Errorf(host.Invalid, "blob: a part from byte %d is asked for", part.Offset)
+		}
+	}
+	body, info, header, err := minio.Core{Client: o.client}.GetObject(ctx, o.bucket, o.prefix+key, options)
+	if minio.ToErrorResponse(err).Code == "InvalidRange" {
+		return o.nothing(ctx, key, part)
+	}
+	if err != nil {
+		return nil, s3Error(ctx, "get", key, err)
+	}
+	defer body.Close()
+	length := info.Size
+	if length > limit {
+		return nil, tooLarge(key, length, limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(body, length+1))
+	if err != nil {
+		return nil, s3Error(ctx, "get", key, err)
+	}
+	if int64(len(data)) != length {
+		return nil, host.Errorf(host.Unavailable, "blob: get %q: the service sent another length than it had said", key)
+	}
+	if _, total, ok := strings.Cut(header.Get("Content-Range"), "/"); ok {
+		if info.Size, err = strconv.ParseInt(total, 10, 64); err != nil {
+			return nil, host.Errorf(host.Unavailable, "blob: get %q: the service does not say of how many bytes it sent a part", key)
+		}
+	}
+	info.Key = o.prefix + key
+	return &host.Blob{BlobInfo: o.describe(info), Data: data}, nil
+}
+
+// nothing answers a part that the service refuses to give: there is nothing there,
+// which is fine at the very end.
+func (o *objects) nothing(ctx context.Context, key string, part host.Range) (*host.Blob, error) {
+	info, err := o.stat(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := part.Of(info.Size); err != nil {
+		return nil, err
+	}
+	return &host.Blob{BlobInfo: *info}, nil
 }
 
 func (o *objects) remove(ctx context.Context, key string) error {
@@ -133,7 +184,7 @@ func (o *objects) describe(info minio.ObjectInfo) host.BlobInfo {
 	if kind == "" { // lists do not have it
 		kind = contentType(key)
 	}
-	return host.BlobInfo{Key: key, ContentType: kind, Size: info.Size, Modified: info.LastModified}
+	return host.BlobInfo{Key: key, ContentType: kind, Size: info.Size, Modified: info.LastModified, ETag: info.ETag, Metadata: sorted(info.UserMetadata)}
 }
 
 // s3Error keeps the service's code, and nothing of the request: URLs may be signed.
@@ -151,7 +202,7 @@ func s3Error(ctx context.Context, verb, key string, err error) error {
 	}
 	var request *url.Error // it would name the URL
 	if errors.As(err, &request) {
-		err = request.Err
+		err = errors.New(strings.ReplaceAll(request.Err.Error(), request.URL, "the service"))
 	}
 	return host.Errorf(host.Unavailable, "blob: %s %q: %v", verb, key, err)
 }

@@ -4,6 +4,8 @@ package blob
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,10 +20,21 @@ const (
 	MaxList    = 1000
 )
 
+// Limits of what describes a blob: those of S3, which are the narrowest.
+const (
+	MaxMetadata    = 2 << 10 // bytes of all names and values
+	MaxContentType = 255
+	maxCondition   = 255
+)
+
+// reserved begins the names that are ours, in every part of a key.
+const reserved = ".pelton-"
+
 // backend keeps blobs somewhere. Keys have been checked.
 type backend interface {
-	put(ctx context.Context, key, contentType string, data []byte) error
-	get(ctx context.Context, key string, limit int64) (*host.Blob, error)
+	put(ctx context.Context, p *host.BlobPut) (etag string, err error)
+	get(ctx context.Context, key string, part host.Range, limit int64) (*host.Blob, error)
+	stat(ctx context.Context, key string) (*host.BlobInfo, error)
 	remove(ctx context.Context, key string) error // one that does not exist is removed already
 	list(ctx context.Context, prefix, after string, limit int) ([]host.BlobInfo, error)
 	close() error
@@ -40,19 +53,34 @@ func (s *Store) Close() error { return s.close() }
 
 // Put implements host.Blobs: a blob is stored whole, and readers see the old one or
 // the new one. It is durable when Put returns.
-func (s *Store) Put(ctx context.Context, key, contentType string, data []byte) error {
-	if err := s.check(ctx, key, true); err != nil {
-		return err
+func (s *Store) Put(ctx context.Context, p *host.BlobPut) (etag string, err error) {
+	if err := s.check(ctx, p.Key, true); err != nil {
+		return "", err
 	}
-	return s.put(ctx, key, contentType, data)
+	if err := checkDescription(p); err != nil {
+		return "", err
+	}
+	return s.put(ctx, p)
 }
 
 // Get implements host.Blobs.
-func (s *Store) Get(ctx context.Context, key string, limit int64) (*host.Blob, error) {
+func (s *Store) Get(ctx context.Context, key string, part host.Range, limit int64) (*host.Blob, error) {
 	if err := s.check(ctx, key, false); err != nil {
 		return nil, err
 	}
-	return s.get(ctx, key, limit)
+	if part.Offset < 0 || part.Length < 0 {
+		return nil, host.Errorf(host.Invalid, "blob: %d bytes from byte %d are no part of anything", part.Length, part.Offset)
+	}
+	part.Length = min(part.Length, limit+1) // one more is refused as well as many more
+	return s.get(ctx, key, part, limit)
+}
+
+// Stat implements host.Blobs.
+func (s *Store) Stat(ctx context.Context, key string) (*host.BlobInfo, error) {
+	if err := s.check(ctx, key, false); err != nil {
+		return nil, err
+	}
+	return s.stat(ctx, key)
 }
 
 // Delete implements host.Blobs: a blob that does not exist is deleted already.
@@ -84,6 +112,59 @@ func (s *Store) check(ctx context.Context, key string, write bool) error {
 	return CheckKey(key)
 }
 
+// checkDescription refuses what not every kind of store keeps as it is.
+func checkDescription(p *host.BlobPut) error {
+	if len(p.ContentType) > MaxContentType || !printable(p.ContentType) {
+		return host.Errorf(host.Invalid, "blob: the content type of %q is longer than %d bytes, or not printable ASCII", p.Key, MaxContentType)
+	}
+	if len(p.If) > maxCondition || !printable(p.If) {
+		return host.Errorf(host.Invalid, "blob: the condition on %q is no ETag", p.Key)
+	}
+	size, seen := 0, map[string]bool{}
+	for _, m := range p.Metadata {
+		name, value := m[0], m[1]
+		if size += len(name) + len(value); size > MaxMetadata {
+			return host.Errorf(host.TooLarge, "blob: the metadata of %q has more than %d bytes", p.Key, MaxMetadata)
+		}
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) || seen[name] {
+			return host.Errorf(host.Invalid, "blob: %q is no name of metadata, or comes twice: a-z, 0-9 and - are in one", name)
+		}
+		if !printable(value) || strings.TrimSpace(value) != value {
+			return host.Errorf(host.Invalid, "blob: metadata %s of %q is not printable ASCII, or has spaces around it", name, p.Key)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e })
+}
+
+// sorted makes metadata of a map.
+func sorted(m map[string]string) [][2]string {
+	if len(m) == 0 {
+		return nil
+	}
+	list := make([][2]string, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, [2]string{strings.ToLower(name), m[name]})
+	}
+	return list
+}
+
+// mapped is the other way.
+func mapped(list [][2]string) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(list))
+	for _, p := range list {
+		m[p[0]] = p[1]
+	}
+	return m
+}
+
 // CheckKey refuses what is not a plain relative path of printable text.
 func CheckKey(key string) error {
 	if key == "" || len(key) > MaxKey || !utf8.ValidString(key) {
@@ -95,7 +176,7 @@ func CheckKey(key string) error {
 			return host.Errorf(host.Invalid, "blob: key %q has an empty part, . or ..", key)
 		case len(segment) > MaxSegment:
 			return host.Errorf(host.Invalid, "blob: key %q has a part of more than %d bytes", key, MaxSegment)
-		case strings.HasPrefix(segment, temporary):
+		case strings.HasPrefix(segment, reserved):
 			return host.Errorf(host.Invalid, "blob: key %q has a reserved name", key)
 		case strings.ContainsFunc(segment, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' }):
 			return host.Errorf(host.Invalid, "blob: key %q has a control character or a backslash", key)
@@ -112,4 +193,18 @@ func notFound(key string) error { return host.Errorf(host.NotFound, "blob: %q do
 
 func tooLarge(key string, size, limit int64) error {
 	return host.Errorf(host.TooLarge, "blob: %q has %d bytes, the limit is %d", key, size, limit)
+}
+
+// within returns how much of a blob of so many bytes a part is, and refuses more
+// than limit.
+func within(key string, part host.Range, size, limit int64) (int64, error) {
+	length, err := part.Of(size)
+	if err == nil && length > limit {
+		return 0, tooLarge(key, length, limit)
+	}
+	return length, err
+}
+
+func conflict(key string) error {
+	return host.Errorf(host.Conflict, "blob: %q is there already, or is another one than the condition says", key)
 }

@@ -38,7 +38,7 @@ func places(t *testing.T) map[string]func(writable bool) *Store {
 		}
 	}
 	return map[string]func(bool) *Store{
-		"directory": open(func(w bool) (*Store, error) { return Open(dir, w) }),
+		"directory": open(func(w bool) (*Store, error) { return Open(dir, w, 0) }),
 		"bucket":    open(func(w bool) (*Store, error) { return OpenBucket(t.Context(), js, "B", w) }),
 		"s3": open(func(w bool) (*Store, error) {
 			return OpenS3(S3{Endpoint: service, Bucket: "pelton", Prefix: "site/", AccessKey: "k", SecretKey: "s"}, w)
@@ -75,6 +75,17 @@ func serveS3(t *testing.T, bucket string) (endpoint string) {
 	return s.URL
 }
 
+// put stores a blob with nothing said about it.
+func put(ctx context.Context, s *Store, key, kind, data string) error {
+	_, err := s.Put(ctx, &host.BlobPut{Key: key, ContentType: kind, Data: []byte(data)})
+	return err
+}
+
+// get reads a whole one.
+func get(ctx context.Context, s *Store, key string, limit int64) (*host.Blob, error) {
+	return s.Get(ctx, key, host.Range{}, limit)
+}
+
 // each runs a test in each kind of place.
 func each(t *testing.T, f func(t *testing.T, open func(writable bool) *Store)) {
 	for name, open := range places(t) {
@@ -86,21 +97,21 @@ func TestStore(t *testing.T) {
 	each(t, func(t *testing.T, open func(bool) *Store) {
 		s, ctx := open(true), t.Context()
 		for _, key := range []string{"a.webp", "deep/er/b.xml", "ä ö", "deep/c", "q?x#y%2e%2e", "plus+and&"} {
-			if err := s.Put(ctx, key, "", []byte(key)); err != nil {
+			if err := put(ctx, s, key, "", key); err != nil {
 				t.Fatalf("put %s: %v", key, err)
 			}
-			b, err := s.Get(ctx, key, 100)
+			b, err := get(ctx, s, key, 100)
 			if err != nil || string(b.Data) != key || b.Size != int64(len(key)) || b.Key != key {
 				t.Errorf("get %s = %+v, %v", key, b, err)
 			}
 		}
-		if err := s.Put(ctx, "a.webp", "image/webp", []byte("new")); err != nil {
+		if err := put(ctx, s, "a.webp", "image/webp", "new"); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.Get(ctx, "a.webp", 100); err != nil || string(b.Data) != "new" || b.ContentType != "image/webp" || b.Modified.IsZero() {
+		if b, err := get(ctx, s, "a.webp", 100); err != nil || string(b.Data) != "new" || b.ContentType != "image/webp" || b.Modified.IsZero() {
 			t.Errorf("get after put = %+v, %v", b, err)
 		}
-		if _, err := s.Get(ctx, "deep/er/b.xml", 3); host.ErrnoOf(err) != host.TooLarge {
+		if _, err := get(ctx, s, "deep/er/b.xml", 3); host.ErrnoOf(err) != host.TooLarge {
 			t.Errorf("get above the limit = %v, want too large", err)
 		}
 		for range 2 {
@@ -108,20 +119,20 @@ func TestStore(t *testing.T) {
 				t.Errorf("delete: %v", err)
 			}
 		}
-		if _, err := s.Get(ctx, "a.webp", 100); host.ErrnoOf(err) != host.NotFound {
+		if _, err := get(ctx, s, "a.webp", 100); host.ErrnoOf(err) != host.NotFound {
 			t.Errorf("get after delete = %v, want not found", err)
 		}
-		if err := s.Put(ctx, "empty", "", nil); err != nil {
+		if err := put(ctx, s, "empty", "", ""); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.Get(ctx, "empty", 0); err != nil || len(b.Data) != 0 {
+		if b, err := get(ctx, s, "empty", 0); err != nil || len(b.Data) != 0 {
 			t.Errorf("get of nothing = %+v, %v", b, err)
 		}
 		large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
-		if err := s.Put(ctx, "large", "", large); err != nil {
+		if err := put(ctx, s, "large", "", string(large)); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := s.Get(ctx, "large", 1<<20); err != nil || !bytes.Equal(b.Data, large) {
+		if b, err := get(ctx, s, "large", 1<<20); err != nil || !bytes.Equal(b.Data, large) {
 			t.Errorf("a megabyte comes back as another: %v", err)
 		}
 	})
@@ -137,11 +148,11 @@ func TestList(t *testing.T) {
 		for i := range 25 {
 			key := fmt.Sprintf("d/%02d.xml", i)
 			want = append(want, key)
-			if err := s.Put(ctx, key, "", []byte(key)); err != nil {
+			if err := put(ctx, s, key, "", key); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Put(ctx, "other", "", []byte("x")); err != nil {
+		if err := put(ctx, s, "other", "", "x"); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -177,8 +188,8 @@ func TestKeys(t *testing.T) {
 	each(t, func(t *testing.T, open func(bool) *Store) {
 		s := open(true)
 		for _, key := range bad {
-			_, getErr := s.Get(t.Context(), key, 100)
-			for what, err := range map[string]error{"put": s.Put(t.Context(), key, "", []byte("evil")), "get": getErr, "delete": s.Delete(t.Context(), key)} {
+			_, getErr := get(t.Context(), s, key, 100)
+			for what, err := range map[string]error{"put": put(t.Context(), s, key, "", "evil"), "get": getErr, "delete": s.Delete(t.Context(), key)} {
 				if host.ErrnoOf(err) != host.Invalid {
 					t.Errorf("%s %q = %v, want invalid", what, key, err)
 				}
@@ -197,17 +208,17 @@ func TestKeys(t *testing.T) {
 
 func TestReadOnly(t *testing.T) {
 	each(t, func(t *testing.T, open func(bool) *Store) {
-		if err := open(true).Put(t.Context(), "a", "", []byte("x")); err != nil {
+		if err := put(t.Context(), open(true), "a", "", "x"); err != nil {
 			t.Fatal(err)
 		}
 		s := open(false)
-		if err := s.Put(t.Context(), "a", "", nil); host.ErrnoOf(err) != host.Denied {
+		if err := put(t.Context(), s, "a", "", ""); host.ErrnoOf(err) != host.Denied {
 			t.Errorf("put = %v, want denied", err)
 		}
 		if err := s.Delete(t.Context(), "a"); host.ErrnoOf(err) != host.Denied {
 			t.Errorf("delete = %v, want denied", err)
 		}
-		if b, err := s.Get(t.Context(), "a", 10); err != nil || string(b.Data) != "x" {
+		if b, err := get(t.Context(), s, "a", 10); err != nil || string(b.Data) != "x" {
 			t.Errorf("get = %+v, %v", b, err)
 		}
 	})
@@ -219,9 +230,9 @@ func TestCancelled(t *testing.T) {
 		s := open(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, getErr := s.Get(ctx, "a", 10)
+		_, getErr := get(ctx, s, "a", 10)
 		_, listErr := s.List(ctx, "", "", 0)
-		for what, err := range map[string]error{"put": s.Put(ctx, "a", "", nil), "get": getErr, "delete": s.Delete(ctx, "a"), "list": listErr} {
+		for what, err := range map[string]error{"put": put(ctx, s, "a", "", ""), "get": getErr, "delete": s.Delete(ctx, "a"), "list": listErr} {
 			if host.ErrnoOf(err) != host.Cancelled {
 				t.Errorf("%s = %v, want cancelled", what, err)
 			}
@@ -251,7 +262,7 @@ func TestObjectLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := s.Get(t.Context(), "link", 100); host.ErrnoOf(err) != host.NotFound {
+	if b, err := get(t.Context(), s, "link", 100); host.ErrnoOf(err) != host.NotFound {
 		t.Errorf("get = %+v, %v; want not found", b, err)
 	}
 	if list, err := s.List(t.Context(), "", "", 0); err != nil || len(list) != 0 {
@@ -274,9 +285,9 @@ func TestS3Refusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		_, getErr := s.Get(t.Context(), "a", 10)
+		_, getErr := get(t.Context(), s, "a", 10)
 		_, listErr := s.List(t.Context(), "", "", 0)
-		for op, err := range map[string]error{"put": s.Put(t.Context(), "a", "", []byte("x")), "get": getErr, "list": listErr} {
+		for op, err := range map[string]error{"put": put(t.Context(), s, "a", "", "x"), "get": getErr, "list": listErr} {
 			if host.ErrnoOf(err) != host.Unavailable || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), "Signature") {
 				t.Errorf("%s, %s = %v; want unavailable, without secrets", what, op, err)
 			}

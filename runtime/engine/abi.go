@@ -66,6 +66,7 @@ var hostFunctions = map[string]hostFunction{
 
 	"blob_put_start":    {types(i32, i32, i32, i32), types(i32), "blob", byID, blobPutStart},
 	"blob_get_start":    {types(i32, i32, i32), types(i32), "blob", byID, blobGetStart},
+	"blob_stat_start":   {types(i32, i32, i32), types(i32), "blob", byID, blobStatStart},
 	"blob_delete_start": {types(i32, i32, i32), types(i32), "blob", byID, blobDeleteStart},
 	"blob_list_start":   {types(i32, i32, i32), types(i32), "blob", byID, blobListStart},
 

@@ -105,23 +105,35 @@ func httpStartAll(in *instance, c *host.Call, stack []uint64) {
 
 func blobPutStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
-	store, key, contentType := r.str(), r.str(), r.str()
+	store := r.str()
+	p := &host.BlobPut{Key: r.str(), ContentType: r.str(), Metadata: r.pairs(), If: r.str()}
 	if !r.ok() {
 		stack[0] = in.malformed("blob_put_start")
 		return
 	}
-	t, err := c.BlobPutStart(uint32(stack[0]), store, key, contentType, int32(stack[3]))
+	t, err := c.BlobPutStart(uint32(stack[0]), store, p, int32(stack[3]))
 	stack[0] = in.started(t, err)
 }
 
 func blobGetStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
-	store, key := r.str(), r.str()
+	store, key, part := r.str(), r.str(), host.Range{Offset: int64(r.u64()), Length: int64(r.u64())}
 	if !r.ok() {
 		stack[0] = in.malformed("blob_get_start")
 		return
 	}
-	t, err := c.BlobGetStart(uint32(stack[0]), store, key)
+	t, err := c.BlobGetStart(uint32(stack[0]), store, key, part)
+	stack[0] = in.started(t, err)
+}
+
+func blobStatStart(in *instance, c *host.Call, stack []uint64) {
+	r := reader{b: in.memory(stack[1], stack[2])}
+	store, key := r.str(), r.str()
+	if !r.ok() {
+		stack[0] = in.malformed("blob_stat_start")
+		return
+	}
+	t, err := c.BlobStatStart(uint32(stack[0]), store, key)
 	stack[0] = in.started(t, err)
 }
 

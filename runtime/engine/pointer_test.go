@@ -19,7 +19,7 @@ var pointers = map[string][]int{
 	"op_result": {1}, "op_wait": {1}, "op_cancel": nil, "ready": {0}, "await": nil,
 	"buffer_new": {1}, "buffer_len": nil, "buffer_read": {3}, "buffer_close": nil,
 	"sql_exec": {1, 3}, "sql_exec_many": {1, 3}, "sql_query": {1, 3}, "sql_query_start": {1}, "http_start": {1}, "http_start_all": {1},
-	"blob_put_start": {1}, "blob_get_start": {1}, "blob_delete_start": {1}, "blob_list_start": {1},
+	"blob_put_start": {1}, "blob_get_start": {1}, "blob_stat_start": {1}, "blob_delete_start": {1}, "blob_list_start": {1},
 	"kv_get_start": {1}, "kv_put_start": {1}, "kv_create_start": {1}, "kv_update_start": {1}, "kv_delete_start": {1}, "kv_keys_start": {1},
 	"publish_start": {1}, "image_start": {1},
 }

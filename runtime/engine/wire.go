@@ -89,7 +89,7 @@ func (f frame) rows(r *host.Rows) frame {
 }
 
 func (f frame) blobInfo(b host.BlobInfo) frame {
-	return f.str(b.Key).str(b.ContentType).u64(uint64(b.Size)).u64(uint64(b.Modified.UnixNano()))
+	return f.str(b.Key).str(b.ContentType).u64(uint64(b.Size)).u64(uint64(b.Modified.UnixNano())).str(b.ETag).pairs(b.Metadata)
 }
 
 // answer encodes what an operation answered.
@@ -110,6 +110,10 @@ func (f frame) answer(v any) frame {
 		}
 	case *host.BlobAnswer:
 		return f.blobInfo(v.Info).buffer(v.Body)
+	case *host.BlobInfo:
+		return f.blobInfo(*v)
+	case string:
+		return f.str(v)
 	case []host.BlobInfo:
 		f = f.u32(uint32(len(v)))
 		for _, b := range v {

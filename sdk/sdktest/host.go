@@ -12,7 +12,9 @@ package sdktest
 
 import (
 	"context"
+	"maps"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +33,12 @@ type Statement struct {
 type Blob struct {
 	ContentType string
 	Data        []byte
+	Metadata    map[string]string
+	ETag        string
+}
+
+func (b Blob) info(key string) sdk.BlobInfo {
+	return sdk.BlobInfo{Key: key, ContentType: b.ContentType, Size: int64(len(b.Data)), ETag: b.ETag, Metadata: b.Metadata}
 }
 
 // Record is one log record.
@@ -56,6 +64,7 @@ type Host struct {
 	OnRender func(source []byte, targets []sdk.Target) (*sdk.Rendered, error)
 
 	mu         sync.Mutex
+	puts       int
 	Published  []sdk.Outgoing
 	Statements []Statement
 	Requests   []sdk.Request
@@ -155,11 +164,17 @@ func (h *Host) Fetch(_ context.Context, r *sdk.Request) (*sdk.Response, error) {
 }
 
 // BlobPut implements sdk.Host.
-func (h *Host) BlobPut(_ context.Context, store, key, contentType string, data []byte) error {
+func (h *Host) BlobPut(_ context.Context, store, key string, o sdk.PutOptions, data []byte) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Blobs[store+"/"+key] = Blob{contentType, append([]byte{}, data...)}
-	return nil
+	before, there := h.Blobs[store+"/"+key]
+	if o.If == sdk.IfNew && there || o.If != "" && o.If != sdk.IfNew && o.If != before.ETag {
+		return "", refuse(sdk.ErrConflict, "blob: "+key+" is there already, or is another one than the condition says")
+	}
+	h.puts++
+	b := Blob{o.ContentType, append([]byte{}, data...), maps.Clone(o.Metadata), strconv.Itoa(h.puts)}
+	h.Blobs[store+"/"+key] = b
+	return b.ETag, nil
 }
 
 // BlobGet implements sdk.Host.
@@ -170,7 +185,7 @@ func (h *Host) BlobGet(_ context.Context, store, key string) (sdk.BlobInfo, []by
 	if !ok {
 		return sdk.BlobInfo{}, nil, refuse(sdk.ErrNotFound, "blob: "+key+" does not exist")
 	}
-	return sdk.BlobInfo{Key: key, ContentType: b.ContentType, Size: int64(len(b.Data))}, b.Data, nil
+	return b.info(key), b.Data, nil
 }
 
 // BlobDelete implements sdk.Host.
@@ -189,7 +204,7 @@ func (h *Host) BlobList(_ context.Context, store, prefix, after string, limit in
 	for name, b := range h.Blobs {
 		key, ok := strings.CutPrefix(name, store+"/")
 		if ok && strings.HasPrefix(key, prefix) && key > after {
-			infos = append(infos, sdk.BlobInfo{Key: key, ContentType: b.ContentType, Size: int64(len(b.Data))})
+			infos = append(infos, b.info(key))
 		}
 	}
 	sort.Slice(infos, func(i, j int) bool { return infos[i].Key < infos[j].Key })

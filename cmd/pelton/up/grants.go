@@ -144,9 +144,9 @@ func (r *resources) store(ctx context.Context, name string, writable bool) (*blo
 	case place.S3 != nil:
 		return r.storeS3(place.S3, writable)
 	case place.Dir != "":
-		return blob.Open(place.Dir, writable)
+		return blob.Open(place.Dir, writable, int64(place.Quota))
 	}
-	return blob.Open(filepath.Join(r.config.Data, "blobs", name), writable)
+	return blob.Open(filepath.Join(r.config.Data, "blobs", name), writable, int64(place.Quota))
 }
 
 func (r *resources) storeS3(p *manifests.S3Place, writable bool) (*blob.Store, error) {

@@ -565,6 +565,7 @@ grants:
 		{"fetch-all " + s.URL + "/a http://169.254.169.254/ " + s.URL + "/b", "200 pong; http: POST http://169.254.169.254/ is not granted; 200 pong", ""},
 		{"fetch-all" + strings.Repeat(" "+s.URL, 1001), "", "400 errno 6: http_start_all: "},
 		{"blob dir/key.txt", `dir/key.txt 22 "content of dir/key.txt" of 1`, ""},
+		{"blob-if dir/digits", "true true true true text/x-digits 10 map[a:1 b-2:two words] 3456", ""},
 		{"blob ../escape", "", "400 errno 6: blob: "},
 		{"kv k1", "two grew true keys 1 gone true", ""},
 		{"publish out.x hello", "published", ""},
