@@ -19,6 +19,7 @@ type Limits struct {
 	Buffers      int64
 	Publishes    int
 	PublishSize  int64
+	Hops         int // 0 is no limit
 	Rows         RowLimit
 	Response     int64
 	Blob         int64

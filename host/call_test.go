@@ -141,6 +141,7 @@ func TestTickets(t *testing.T) {
 // meeting is an http capability whose answers wait until so many are under way.
 type meeting struct{ all chan struct{} }
 
+func (meeting) Keyed() bool { return false }
 func (m meeting) Do(ctx context.Context, r *Request) (*HTTPResponse, error) {
 	if r.URL == "panic" {
 		panic("a fault of ours")

@@ -94,6 +94,8 @@ type Result struct {
 // HTTP sends requests to the origins that are granted.
 type HTTP interface {
 	Do(ctx context.Context, r *Request) (*HTTPResponse, error)
+	// Keyed reports whether some request is sent with its Key.
+	Keyed() bool
 }
 
 // Request is one HTTP request of a guest.
@@ -102,6 +104,7 @@ type Request struct {
 	URL     string
 	Headers [][2]string
 	Body    []byte
+	Key     string // the same when the message is handled again and asks the same; "" unless HTTP is Keyed
 }
 
 // HTTPResponse is the answer to a request, its body read whole.

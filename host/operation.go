@@ -2,11 +2,6 @@ package host
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
-	"sort"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -186,7 +181,8 @@ func (c *Call) HTTPStartAll(id uint32, all []*Request, bodies []int32) (*Ticket,
 
 // admit counts a request and gives it its body.
 func (c *Call) admit(id uint32, r *Request, body int32) error {
-	if _, err := c.named(id); err != nil {
+	d, err := c.named(id)
+	if err != nil {
 		return err
 	}
 	if c.grants.HTTP == nil {
@@ -195,9 +191,13 @@ func (c *Call) admit(id uint32, r *Request, body int32) error {
 	if c.requests++; c.requests > c.limits.HTTPRequests {
 		return Errorf(Limit, "limits.http_requests of %d is reached", c.limits.HTTPRequests)
 	}
-	var err error
-	r.Body, err = c.Buffer(body)
-	return err
+	if r.Body, err = c.Buffer(body); err != nil {
+		return err
+	}
+	if c.grants.HTTP.Keyed() {
+		r.Key = c.requestKey(d, r)
+	}
+	return nil
 }
 
 // result sends one of several requests; one that breaks off is one that failed.
@@ -363,13 +363,15 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (*Ticket, error)
 	if err := c.grants.Publish.Check(c.Context(), m); err != nil {
 		return nil, err
 	}
+	if c.tx == nil || key != "" { // otherwise the outbox row's number is as good
+		m.MsgID = c.msgID(d, m, key)
+	}
+	if err := c.hop(d, m); err != nil {
+		return nil, err
+	}
 	if c.tx != nil {
-		if key != "" { // otherwise the outbox row's number is as good
-			m.MsgID = c.msgID(d, m, key)
-		}
 		return c.publishLater(d, m)
 	}
-	m.MsgID = c.msgID(d, m, key)
 	return c.start(func(ctx context.Context) (any, error) { return c.grants.Publish.Publish(ctx, m) })
 }
 
@@ -383,57 +385,4 @@ func (c *Call) publishLater(d *Delivery, m *Outgoing) (*Ticket, error) {
 		d.publishes = append(d.publishes, m)
 	}
 	return ticket, err
-}
-
-// msgID names a publish by what it says: function, message with its epoch, subject,
-// headers, body, and which of several identical ones it is. A retry that
-// publishes the same again is dropped by the stream, one that publishes
-// something else is not. With a key of the author's, the key alone counts.
-func (c *Call) msgID(d *Delivery, m *Outgoing, key string) string {
-	h := sha256.New()
-	part := func(s string) {
-		var n [4]byte
-		binary.LittleEndian.PutUint32(n[:], uint32(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
-	}
-	part(c.Function)
-	part(c.identity(d))
-	part(key)
-	if key != "" {
-		return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
-	}
-	part(m.Subject)
-	part(string(m.Data))
-	names := make([]string, 0, len(m.Headers))
-	for name := range m.Headers {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		part(name)
-		part(strconv.Itoa(len(m.Headers[name])))
-		for _, v := range m.Headers[name] {
-			part(v)
-		}
-	}
-	content := string(h.Sum(nil))
-	if d.occurs == nil {
-		d.occurs = map[string]int{}
-	}
-	d.occurs[content]++
-	part(strconv.Itoa(d.occurs[content]))
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
-}
-
-// identity is the message's, or that of the first and last of the batch. A
-// request has none, so its inbox and time stand in.
-func (c *Call) identity(d *Delivery) string {
-	if d.Message == nil && len(c.deliveries) > 0 {
-		return c.identity(&c.deliveries[0]) + "-" + c.identity(&c.deliveries[len(c.deliveries)-1])
-	}
-	if id := d.Message.Identity(); id != "" {
-		return id
-	}
-	return d.Message.Reply + "/" + strconv.FormatInt(d.Message.Timestamp.UnixNano(), 36)
 }

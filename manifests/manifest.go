@@ -116,7 +116,7 @@ type HTTPGrant struct {
 	Public  bool              `json:"public,omitempty"`
 	Methods []string          `json:"methods,omitempty"` // GET and HEAD by default
 	Paths   []string          `json:"paths,omitempty"`   // a trailing * is a prefix; all by default
-	Headers map[string]string `json:"headers,omitempty"` // set by the host; may hold {{secret.name}}
+	Headers map[string]string `json:"headers,omitempty"` // set by the host; may hold {{secret.name}} and {{idempotency_key}}
 }
 
 // BlobGrant permits one blob store.
@@ -153,6 +153,7 @@ type Limits struct {
 	Buffers      Size     `json:"buffers,omitempty"`       // of all buffers of one invocation
 	Publishes    int      `json:"publishes,omitempty"`     // of one invocation
 	PublishSize  Size     `json:"publish_size,omitempty"`  // of one message
+	Hops         int      `json:"hops,omitempty"`          // publishes in a row, each for the message of the one before
 	SQLRows      int      `json:"sql_rows,omitempty"`      // of one query
 	SQLBytes     Size     `json:"sql_bytes,omitempty"`     // of one query's rows
 	Response     Size     `json:"response,omitempty"`      // of one answer to a request

@@ -302,7 +302,7 @@ func validateHTTP(g *HTTPGrant, at string, d *document) {
 		}
 	}
 	for name, value := range g.Headers {
-		placeholders(d, at+".headers."+name, value, "secret.")
+		placeholders(d, at+".headers."+name, value, "secret.", "idempotency_key")
 		secret := strings.Contains(value, "{{secret.")
 		if secret && (g.Public || strings.Contains(g.Origin, "*")) {
 			d.fail(at+".headers."+name, "holds a secret, but the grant is not for one exact origin", "give the origin that the secret is for")
@@ -347,6 +347,7 @@ func validateLimits(l *Limits, d *document) {
 	inRange(d, "limits.sql_calls", l.SQLCalls, 1, 100_000_000)
 	inRange(d, "limits.http_requests", l.HTTPRequests, 1, 1_000_000)
 	inRange(d, "limits.publishes", l.Publishes, 1, 1_000_000)
+	inRange(d, "limits.hops", l.Hops, 1, 1000)
 	inRange(d, "limits.sql_rows", l.SQLRows, 1, 10_000_000)
 	inRange(d, "limits.tickets", l.Tickets, 1, 100_000)
 }

@@ -20,6 +20,7 @@ import (
 // slow answers requests as late as they say.
 type slow struct{}
 
+func (slow) Keyed() bool { return false }
 func (slow) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {

@@ -77,6 +77,8 @@ func do(ctx context.Context, msg *sdk.Msg, command, arg string) (string, error) 
 		}
 		time.Sleep(d)
 		return "slept", nil
+	case "again": // what it got, on the subject that it came from
+		return "", say(sdk.Publish(ctx, msg.Subject(), msg.Data()))
 	case "len":
 		return strconv.Itoa(len(msg.Data())), nil
 	case "env":

@@ -39,6 +39,7 @@ type Client struct {
 	rules     []rule
 	maxBody   int64
 	userAgent string
+	keyed     bool         // some rule has a header with the request's key
 	exact     *http.Client // for origins that are named
 	public    *http.Client // for any public address: what it dials is checked
 }
@@ -60,6 +61,7 @@ func New(function string, grants []manifests.HTTPGrant, maxBody int64, secrets S
 			return nil, fmt.Errorf("parse origin %q: %w", g.Origin, err)
 		}
 		c.rules = append(c.rules, r)
+		c.keyed = c.keyed || r.keyed()
 	}
 	// The guard looks at the address that is dialled, after every resolution and
 	// redirection of names: nothing private, local or reserved passes. Each has a
@@ -127,6 +129,21 @@ func fill(headers map[string]string, secrets Secrets) (map[string]string, error)
 	return filled, nil
 }
 
+// keyPattern stands for the request's key in a grant's headers.
+var keyPattern = regexp.MustCompile(`\{\{\s*idempotency_key\s*\}\}`)
+
+func (r *rule) keyed() bool {
+	for _, value := range r.headers {
+		if keyPattern.MatchString(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// Keyed implements host.HTTP.
+func (c *Client) Keyed() bool { return c.keyed }
+
 // Do sends one request if a grant permits it, and reads its body whole.
 func (c *Client) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, error) {
 	u, err := target(r.URL)
@@ -185,6 +202,9 @@ func (c *Client) request(ctx context.Context, method string, u *url.URL, r *host
 	}
 	req.Header.Set("Accept-Encoding", "gzip")
 	for name, value := range rule.headers {
+		if c.keyed {
+			value = keyPattern.ReplaceAllLiteralString(value, r.Key)
+		}
 		req.Header.Set(name, value)
 	}
 	return req, nil

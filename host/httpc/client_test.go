@@ -85,6 +85,24 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// The request's key goes where the grant says, and no guest sets it.
+func TestIdempotencyKey(t *testing.T) {
+	var seen http.Header
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header }))
+	defer s.Close()
+	c := newClient(t, 1000, manifests.HTTPGrant{Origin: s.URL, Headers: map[string]string{"Idempotency-Key": "pelton-{{ idempotency_key }}"}})
+	if !c.Keyed() {
+		t.Error("the client is not keyed")
+	}
+	r := &host.Request{Method: "GET", URL: s.URL, Key: "$1abc", Headers: [][2]string{{"Idempotency-Key", "mine"}}}
+	if _, err := c.Do(t.Context(), r); err != nil || len(seen["Idempotency-Key"]) != 1 || seen.Get("Idempotency-Key") != "pelton-$1abc" {
+		t.Errorf("sent with %v, %v; want pelton-$1abc", seen["Idempotency-Key"], err)
+	}
+	if newClient(t, 1000, manifests.HTTPGrant{Origin: s.URL}).Keyed() {
+		t.Error("a client without such a header is keyed")
+	}
+}
+
 func TestRequest(t *testing.T) {
 	var seen *http.Request
 	var body string

@@ -19,6 +19,7 @@ import (
 // slow is an http capability whose answers take as long as the request says.
 type slow struct{}
 
+func (slow) Keyed() bool { return false }
 func (slow) Do(ctx context.Context, r *host.Request) (*host.HTTPResponse, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {

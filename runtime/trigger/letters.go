@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pelton-run/pelton/host"
 	"github.com/pelton-run/pelton/manifests"
 )
 
@@ -203,6 +204,8 @@ func originalHeaders(h nats.Header) nats.Header {
 		switch {
 		case strings.HasPrefix(name, originalPrefix):
 			original[strings.TrimPrefix(name, originalPrefix)] = values
+		case name == host.HopsHeader: // the chain does not begin anew
+			original[name] = values
 		case strings.HasPrefix(lower, "pelton-") || strings.HasPrefix(lower, "nats-"):
 		default:
 			original[name] = values

@@ -142,13 +142,15 @@ func TestDeadLettersDoNotLoop(t *testing.T) {
 // it; while it fails it stays. Two who redrive it do it once.
 func TestRedriveDirect(t *testing.T) {
 	r := newRig(t)
-	r.publish("a.x", "body")
+	if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "a.x", Header: nats.Header{"Pelton-Hops": {"5"}}, Data: []byte("body")}); err != nil {
+		t.Fatal(err)
+	}
 	var well atomic.Bool
 	_, f, _ := r.run("name: f\ntriggers: [{stream: S, name: events}]\nretry: {max_deliver: 1}\n", func(m *host.Message) host.Outcome {
 		if !well.Load() {
 			return host.Outcome{Disposition: host.Term, Reason: "down"}
 		}
-		if m.Trigger != "events" || m.Subject != "a.x" || string(m.Data) != "body" || m.Epoch == "" || m.Headers["Pelton-Reason"] != nil {
+		if m.Trigger != "events" || m.Subject != "a.x" || string(m.Data) != "body" || m.Epoch == "" || m.Headers["Pelton-Reason"] != nil || m.Headers["Pelton-Hops"][0] != "5" {
 			t.Errorf("the handler saw %+v", m)
 		}
 		return host.Outcome{Disposition: host.Ack}
