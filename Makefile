@@ -2,7 +2,7 @@
 
 GO        ?= go
 FUNCTIONS := thumbnail index counters purge sitemap search
-TESTERS   := conformance crash nowork compute ledger relay
+TESTERS   := conformance crash nowork compute ledger relay asks
 GUEST     := GOOS=wasip1 GOARCH=wasm $(GO) -C functions build -buildmode=c-shared -ldflags='-s -w' -trimpath
 # The race detector needs a C compiler.
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1 | sed 's/..*/-race/')

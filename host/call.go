@@ -19,6 +19,7 @@ type Limits struct {
 	Buffers      int64
 	Publishes    int
 	PublishSize  int64
+	Requests     int
 	Hops         int // 0 is no limit
 	Rows         RowLimit
 	Response     int64
@@ -75,9 +76,9 @@ type Call struct {
 	timeout    time.Duration
 	timedOut   error // the cause of the context's end at the timeout
 
-	publishes, requests, statements int
-	movable                         bool          // the deadline moves, so no timer can keep it
-	finished                        func(*Ticket) // told of each operation that has finished
+	publishes, requests, asked, statements int
+	movable                                bool          // the deadline moves, so no timer can keep it
+	finished                               func(*Ticket) // told of each operation that has finished
 
 	tables
 }

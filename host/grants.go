@@ -14,6 +14,7 @@ type Grants struct {
 	HTTP      HTTP
 	Blobs     map[string]Blobs
 	KV        map[string]KV
+	Ask       Asker
 	Publish   Publisher
 	Images    Images
 	Sender    Sender // of the outbox, when there is a database to write
@@ -184,6 +185,28 @@ type KV interface {
 type Entry struct {
 	Value    []byte
 	Revision uint64
+}
+
+// Asker sends requests to the services that are granted.
+type Asker interface {
+	// Check refuses what could never be asked.
+	Check(q *Question) error
+	// Ask waits for one answer until ctx ends. Unavailable says that nobody answers.
+	Ask(ctx context.Context, q *Question) (*ServiceAnswer, error)
+}
+
+// Question is a request to a service of NATS.
+type Question struct {
+	Subject string
+	Headers map[string][]string
+	Data    []byte
+	Timeout time.Duration // 0 for as long as the handler may run
+}
+
+// ServiceAnswer is what a service said.
+type ServiceAnswer struct {
+	Headers [][2]string
+	Data    []byte
 }
 
 // Publisher publishes to the subjects that are granted.

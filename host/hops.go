@@ -1,25 +1,26 @@
 package host
 
-import "strconv"
+import (
+	"maps"
+	"strconv"
+)
 
-// HopsHeader says of a message how many publishes of functions, each for the message
-// of the one before, led to it. A function that publishes to what triggers it would
-// go on for ever.
+// HopsHeader says of a message how many publishes and requests of functions, each for
+// the message of the one before, led to it. A function that sends to what triggers it
+// would go on for ever.
 const HopsHeader = "Pelton-Hops"
 
-// hop gives a message one hop more than the one that it is published for has, and
-// refuses it above the limit.
-func (c *Call) hop(d *Delivery, m *Outgoing) error {
+// hop gives a message, or a request, one hop more than the one that it is sent for
+// has, and refuses it above the limit.
+func (c *Call) hop(d *Delivery, headers *map[string][]string) error {
 	hops := 1 + c.hopsOf(d)
 	if c.limits.Hops > 0 && hops > c.limits.Hops {
-		return Errorf(Limit, "publish: the message would be number %d of a chain of functions, limits.hops is %d; does one publish to what triggers it?", hops, c.limits.Hops)
+		return Errorf(Limit, "the message would be number %d of a chain of functions, limits.hops is %d; does one send to what triggers it?", hops, c.limits.Hops)
 	}
-	headers := make(map[string][]string, len(m.Headers)+1)
-	for name, values := range m.Headers {
-		headers[name] = values
-	}
-	headers[HopsHeader] = []string{strconv.Itoa(hops)}
-	m.Headers = headers
+	more := make(map[string][]string, len(*headers)+1) // the guest's own stay as they are
+	maps.Copy(more, *headers)
+	more[HopsHeader] = []string{strconv.Itoa(hops)}
+	*headers = more
 	return nil
 }
 

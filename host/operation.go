@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -28,6 +29,12 @@ type HTTPResult struct {
 type BlobAnswer struct {
 	Info BlobInfo
 	Body Buffered
+}
+
+// ServiceReply is a service's answer whose content lies in a buffer.
+type ServiceReply struct {
+	Answer *ServiceAnswer
+	Body   Buffered
 }
 
 // ImageAnswer is what became of a picture, each result in a buffer.
@@ -366,7 +373,7 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (*Ticket, error)
 	if c.tx == nil || key != "" { // otherwise the outbox row's number is as good
 		m.MsgID = c.msgID(d, m, key)
 	}
-	if err := c.hop(d, m); err != nil {
+	if err := c.hop(d, &m.Headers); err != nil {
 		return nil, err
 	}
 	if c.tx != nil {
@@ -374,6 +381,49 @@ func (c *Call) PublishStart(id uint32, m *Outgoing, key string) (*Ticket, error)
 	}
 	return c.start(func(ctx context.Context) (any, error) { return c.grants.Publish.Publish(ctx, m) })
 }
+
+// AskStart asks a service; the ticket's value is a *ServiceReply.
+func (c *Call) AskStart(id uint32, q *Question) (*Ticket, error) {
+	d, err := c.named(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.grants.Ask == nil {
+		return nil, Errorf(Denied, "request is not granted")
+	}
+	if c.asked++; c.asked > c.limits.Requests {
+		return nil, Errorf(Limit, "limits.requests of %d is reached", c.limits.Requests)
+	}
+	if int64(len(q.Data)) > c.limits.PublishSize {
+		return nil, Errorf(TooLarge, "the request has %d bytes, limits.publish_size is %d", len(q.Data), c.limits.PublishSize)
+	}
+	if err := c.grants.Ask.Check(q); err != nil {
+		return nil, err
+	}
+	if err := c.hop(d, &q.Headers); err != nil {
+		return nil, err
+	}
+	return c.start(func(ctx context.Context) (any, error) { return c.ask(ctx, q) })
+}
+
+func (c *Call) ask(ctx context.Context, q *Question) (*ServiceReply, error) {
+	if q.Timeout > 0 {
+		shorter, cancel := context.WithTimeoutCause(ctx, q.Timeout, errNoAnswer)
+		defer cancel()
+		ctx = shorter
+	}
+	answer, err := c.grants.Ask.Ask(ctx, q)
+	if err != nil && context.Cause(ctx) == errNoAnswer {
+		return nil, Errorf(Unavailable, "request %s: no answer in %s", q.Subject, q.Timeout)
+	}
+	if err != nil {
+		return nil, err
+	}
+	kept, err := c.keep(answer.Data)
+	return &ServiceReply{Answer: answer, Body: kept}, err
+}
+
+var errNoAnswer = errors.New("no answer in time")
 
 // publishLater keeps a message for after the commit; it counts as a buffer.
 func (c *Call) publishLater(d *Delivery, m *Outgoing) (*Ticket, error) {

@@ -111,6 +111,7 @@ func defaultLimits(l *Limits, d *document) {
 	defaultTo(d, "limits.buffers", &l.Buffers, 128*mib)
 	defaultTo(d, "limits.publishes", &l.Publishes, 10_000)
 	defaultTo(d, "limits.publish_size", &l.PublishSize, 1*mib)
+	defaultTo(d, "limits.requests", &l.Requests, 1000)
 	defaultTo(d, "limits.hops", &l.Hops, 16)
 	defaultTo(d, "limits.sql_rows", &l.SQLRows, 100_000)
 	defaultTo(d, "limits.sql_bytes", &l.SQLBytes, 16*mib)

@@ -95,6 +95,7 @@ type Grants struct {
 	Blob    map[string]BlobGrant   `json:"blob,omitempty"`
 	KV      map[string]KVGrant     `json:"kv,omitempty"`
 	Publish []PublishGrant         `json:"publish,omitempty"`
+	Request []string               `json:"request,omitempty"` // subjects of services that it may ask
 	Image   *ImageGrant            `json:"image,omitempty"`
 }
 
@@ -153,6 +154,7 @@ type Limits struct {
 	Buffers      Size     `json:"buffers,omitempty"`       // of all buffers of one invocation
 	Publishes    int      `json:"publishes,omitempty"`     // of one invocation
 	PublishSize  Size     `json:"publish_size,omitempty"`  // of one message
+	Requests     int      `json:"requests,omitempty"`      // to services, of one invocation
 	Hops         int      `json:"hops,omitempty"`          // publishes in a row, each for the message of the one before
 	SQLRows      int      `json:"sql_rows,omitempty"`      // of one query
 	SQLBytes     Size     `json:"sql_bytes,omitempty"`     // of one query's rows

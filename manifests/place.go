@@ -21,6 +21,10 @@ func (m *Manifest) On(region, host string) *Manifest {
 		g.Subject = Expand(g.Subject, values)
 		placed.Grants.Publish[i] = g
 	}
+	placed.Grants.Request = make([]string, len(m.Grants.Request))
+	for i, s := range m.Grants.Request {
+		placed.Grants.Request[i] = Expand(s, values)
+	}
 	return &placed
 }
 

@@ -261,18 +261,25 @@ func validateGrants(m *Manifest, d *document) {
 		validateHTTP(&m.Grants.HTTP[i], fmt.Sprintf("grants.http[%d]", i), d)
 	}
 	for i, g := range m.Grants.Publish {
-		subjectPattern(d, fmt.Sprintf("grants.publish[%d]", i), g.Subject)
-		if ReservedSubject(g.Subject) {
-			d.fail(fmt.Sprintf("grants.publish[%d]", i), fmt.Sprintf("%q reaches subjects that are not for functions", g.Subject), "$…, _INBOX.> and pelton.> are reserved")
-		}
+		grantedSubject(d, fmt.Sprintf("grants.publish[%d]", i), g.Subject)
+	}
+	for i, subject := range m.Grants.Request {
+		grantedSubject(d, fmt.Sprintf("grants.request[%d]", i), subject)
 	}
 	if g := m.Grants.Image; g != nil && (g.MaxPixels < 1e3 || g.MaxPixels > 1e9) {
 		d.fail("grants.image.max_pixels", "is not between 1k and 1000M", "50M is the default")
 	}
-	for kind, n := range map[string]int{"sqlite": len(m.Grants.SQLite), "http": len(m.Grants.HTTP), "blob": len(m.Grants.Blob), "kv": len(m.Grants.KV), "publish": len(m.Grants.Publish)} {
+	for kind, n := range map[string]int{"sqlite": len(m.Grants.SQLite), "http": len(m.Grants.HTTP), "blob": len(m.Grants.Blob), "kv": len(m.Grants.KV), "publish": len(m.Grants.Publish), "request": len(m.Grants.Request)} {
 		if n > MaxGrants {
 			d.fail("grants."+kind, fmt.Sprintf("has %d entries", n), fmt.Sprintf("%d at most", MaxGrants))
 		}
+	}
+}
+
+func grantedSubject(d *document, at, subject string) {
+	subjectPattern(d, at, subject)
+	if ReservedSubject(subject) {
+		d.fail(at, fmt.Sprintf("%q reaches subjects that are not for functions", subject), "$…, _INBOX.> and pelton.> are reserved")
 	}
 }
 
@@ -347,6 +354,7 @@ func validateLimits(l *Limits, d *document) {
 	inRange(d, "limits.sql_calls", l.SQLCalls, 1, 100_000_000)
 	inRange(d, "limits.http_requests", l.HTTPRequests, 1, 1_000_000)
 	inRange(d, "limits.publishes", l.Publishes, 1, 1_000_000)
+	inRange(d, "limits.requests", l.Requests, 1, 1_000_000)
 	inRange(d, "limits.hops", l.Hops, 1, 1000)
 	inRange(d, "limits.sql_rows", l.SQLRows, 1, 10_000_000)
 	inRange(d, "limits.tickets", l.Tickets, 1, 100_000)

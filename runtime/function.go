@@ -138,7 +138,7 @@ func (f *Function) Raise(s host.Source, sequence uint64) {
 
 func limitsOf(l manifests.Limits) host.Limits {
 	return host.Limits{
-		HTTPRequests: l.HTTPRequests, Buffers: int64(l.Buffers), Publishes: l.Publishes, PublishSize: int64(l.PublishSize), Hops: l.Hops,
+		HTTPRequests: l.HTTPRequests, Buffers: int64(l.Buffers), Publishes: l.Publishes, PublishSize: int64(l.PublishSize), Requests: l.Requests, Hops: l.Hops,
 		Rows: host.RowLimit{Rows: l.SQLRows, Bytes: int64(l.SQLBytes)}, Response: int64(l.Response),
 		Blob: int64(l.Blob), Tickets: l.Tickets,
 		CPU: l.CPU.Std(), HostCalls: uint64(l.HostCalls), SQLCalls: l.SQLCalls,

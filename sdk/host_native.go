@@ -27,6 +27,7 @@ type Host interface {
 	KVDelete(ctx context.Context, bucket, key string) error
 	KVKeys(ctx context.Context, bucket, prefix string, limit int) ([]string, error)
 	Publish(ctx context.Context, m *Outgoing) (PubAck, error)
+	Ask(ctx context.Context, q *Question) (*ServiceAnswer, error)
 	Render(ctx context.Context, source []byte, targets []Target) (*Rendered, error)
 	// Begin and End enclose the handling of one message of a batch.
 	Begin(ctx context.Context, m *Msg) error
@@ -269,6 +270,14 @@ func publish(ctx context.Context, m *Outgoing) (PubAck, error) {
 		return PubAck{}, err
 	}
 	return h.Publish(ctx, m)
+}
+
+func ask(ctx context.Context, q *Question) (*ServiceAnswer, error) {
+	h, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.Ask(ctx, q)
 }
 
 func render(ctx context.Context, source Buffer, targets []Target) (*Rendered, error) {

@@ -106,6 +106,9 @@ func hostKVKeysStart(id uint32, req unsafe.Pointer, size uint32) int32
 //go:wasmimport pelton publish_start
 func hostPublishStart(id uint32, req unsafe.Pointer, size uint32) int32
 
+//go:wasmimport pelton request_start
+func hostRequestStart(id uint32, req unsafe.Pointer, size uint32) int32
+
 //go:wasmimport pelton image_start
 func hostImageStart(id uint32, req unsafe.Pointer, size uint32, source int32) int32
 
@@ -553,6 +556,18 @@ func publish(ctx context.Context, m *Outgoing) (PubAck, error) {
 	}
 	defer r.release()
 	return PubAck{Stream: r.str(), Sequence: r.u64(), Duplicate: r.u8() != 0}, nil
+}
+
+func ask(ctx context.Context, q *Question) (*ServiceAnswer, error) {
+	id := deliveryOf(ctx)
+	ms := min(max(q.Timeout, 0)+time.Millisecond-1, time.Duration(far)) / time.Millisecond
+	buf, size := sent(newRequest().str(q.Subject).pairs(q.Header).blob(q.Data).u32(uint32(ms)))
+	r, err := wait(ctx, hostRequestStart(id, buf, size))
+	if err != nil {
+		return nil, err
+	}
+	defer r.release()
+	return &ServiceAnswer{Header: r.pairs(), Body: r.buffer(id)}, nil
 }
 
 func render(ctx context.Context, source Buffer, targets []Target) (*Rendered, error) {

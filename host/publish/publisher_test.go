@@ -33,6 +33,31 @@ func newPublisher(t *testing.T) (*Publisher, jetstream.JetStream) {
 	return New(nc, js, []manifests.PublishGrant{{Subject: "out.>"}, {Subject: "video.enriched.*"}, {Subject: "live.>", Core: true}}), js
 }
 
+// The same holds of requests, which need no stream.
+func TestAskerCheck(t *testing.T) {
+	p, _ := newPublisher(t)
+	a := NewAsker(p.nc, []string{"svc.>", "prices.*"})
+	for subject, want := range map[string]host.Errno{
+		"svc.x": 0, "svc.x.y": 0, "prices.eu": 0,
+		"svc": host.Denied, "prices.eu.x": host.Denied, "other": host.Denied, "$JS.API.STREAM.DELETE.S": host.Denied, "$SRV.INFO": host.Denied, "_INBOX.x": host.Denied, "pelton.ctl.admin.h.stop": host.Denied,
+		"svc.*": host.Invalid, "svc.>": host.Invalid, "svc..x": host.Invalid, "": host.Invalid, "svc x": host.Invalid, "svc.\r\nPUB x": host.Invalid,
+	} {
+		if err := a.Check(&host.Question{Subject: subject}); err == nil != (want == 0) || err != nil && host.ErrnoOf(err) != want {
+			t.Errorf("%q: %v, want %v", subject, err, want)
+		}
+	}
+	for _, bad := range []*host.Question{
+		{Subject: "svc.x", Headers: map[string][]string{"Nats-Msg-Id": {"x"}}},
+		{Subject: "svc.x", Headers: map[string][]string{"Pelton-Hops": {"0"}}},
+		{Subject: "svc.x", Headers: map[string][]string{"X": {"a\r\nb"}}},
+		{Subject: "svc.x", Data: make([]byte, 1<<20)},
+	} {
+		if err := a.Check(bad); err == nil {
+			t.Errorf("%v with %d bytes passes", bad.Headers, len(bad.Data))
+		}
+	}
+}
+
 // CON-6: an odd subject is refused, whatever the server would take.
 func TestCheck(t *testing.T) {
 	p, _ := newPublisher(t)

@@ -78,6 +78,7 @@ var hostFunctions = map[string]hostFunction{
 	"kv_keys_start":   {types(i32, i32, i32), types(i32), "kv", byID, kvKeysStart},
 
 	"publish_start": {types(i32, i32, i32), types(i32), "publish", byID, publishStart},
+	"request_start": {types(i32, i32, i32), types(i32), "request", byID, requestStart},
 	"image_start":   {types(i32, i32, i32, i32), types(i32), "image", byID, imageStart},
 }
 

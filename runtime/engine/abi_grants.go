@@ -218,6 +218,17 @@ func kvKeysStart(in *instance, c *host.Call, stack []uint64) {
 	})
 }
 
+func requestStart(in *instance, c *host.Call, stack []uint64) {
+	r := reader{b: in.memory(stack[1], stack[2])}
+	q := &host.Question{Subject: r.str(), Headers: r.headers(), Data: r.blob(), Timeout: millis(int64(r.u32()))}
+	if !r.ok() {
+		stack[0] = in.malformed("request_start")
+		return
+	}
+	t, err := c.AskStart(uint32(stack[0]), q)
+	stack[0] = in.started(t, err)
+}
+
 func publishStart(in *instance, c *host.Call, stack []uint64) {
 	r := reader{b: in.memory(stack[1], stack[2])}
 	m, key := &host.Outgoing{Subject: r.str()}, r.str()

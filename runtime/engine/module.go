@@ -233,6 +233,8 @@ func granted(m *manifests.Manifest, grant string) bool {
 		return len(m.Grants.KV) > 0
 	case "publish":
 		return len(m.Grants.Publish) > 0
+	case "request":
+		return len(m.Grants.Request) > 0
 	case "image":
 		return m.Grants.Image != nil
 	}

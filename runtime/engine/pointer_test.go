@@ -21,7 +21,7 @@ var pointers = map[string][]int{
 	"sql_exec": {1, 3}, "sql_exec_many": {1, 3}, "sql_query": {1, 3}, "sql_query_start": {1}, "http_start": {1}, "http_start_all": {1},
 	"blob_put_start": {1}, "blob_get_start": {1}, "blob_stat_start": {1}, "blob_delete_start": {1}, "blob_list_start": {1},
 	"kv_get_start": {1}, "kv_put_start": {1}, "kv_create_start": {1}, "kv_update_start": {1}, "kv_delete_start": {1}, "kv_keys_start": {1},
-	"publish_start": {1}, "image_start": {1},
+	"publish_start": {1}, "request_start": {1}, "image_start": {1},
 }
 
 // batchOfFirst is the id of an instance's first batch: initialising has the one
@@ -77,7 +77,7 @@ func signed(b []byte, v int64) []byte {
 // function, the pointer and the length; nothing is allocated for it.
 func TestWildPointers(t *testing.T) {
 	e := newEngine(t)
-	all := manifest(t, grantAll+"  image: {}\n")
+	all := manifest(t, grantAll+"  image: {}\n  request: [svc.>]\n")
 	for name := range hostFunctions {
 		if _, known := pointers[name]; !known {
 			t.Errorf("%s is not in the table of this test", name)

@@ -108,6 +108,8 @@ func (f frame) answer(v any) frame {
 				f = f.u32(0).answer(r.Answer)
 			}
 		}
+	case *host.ServiceReply:
+		return f.pairs(v.Answer.Headers).buffer(v.Body)
 	case *host.BlobAnswer:
 		return f.blobInfo(v.Info).buffer(v.Body)
 	case *host.BlobInfo:

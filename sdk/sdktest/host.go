@@ -59,6 +59,7 @@ type Outcome struct {
 // call without one fails. It is safe for concurrent use.
 type Host struct {
 	OnFetch  func(r *sdk.Request) (*sdk.Response, error)
+	OnAsk    func(q *sdk.Question) (*sdk.ServiceAnswer, error)
 	OnExec   func(s Statement) (sdk.Result, error) // nil: every statement changes one row
 	OnQuery  func(s Statement) (*sdk.Rows, error)
 	OnRender func(source []byte, targets []sdk.Target) (*sdk.Rendered, error)
@@ -256,6 +257,14 @@ func (h *Host) KVKeys(_ context.Context, bucket, prefix string, limit int) ([]st
 	}
 	sort.Strings(keys)
 	return keys[:min(limit, len(keys))], nil
+}
+
+// Ask implements sdk.Host with OnAsk.
+func (h *Host) Ask(_ context.Context, q *sdk.Question) (*sdk.ServiceAnswer, error) {
+	if h.OnAsk == nil {
+		return nil, refuse(sdk.ErrDenied, "sdktest: OnAsk is not set")
+	}
+	return h.OnAsk(q)
 }
 
 // Publish implements sdk.Host.

@@ -69,6 +69,9 @@ func (r *resources) bind(ctx context.Context, m *manifests.Manifest, dir string)
 	if len(m.Grants.Publish) > 0 {
 		g.Publish = publish.New(r.nc, r.js, m.Grants.Publish)
 	}
+	if len(m.Grants.Request) > 0 {
+		g.Ask = publish.NewAsker(r.nc, m.Grants.Request)
+	}
 	if m.Grants.Image != nil {
 		g.Images = image.New(r.gate, int64(m.Grants.Image.MaxPixels))
 	}
