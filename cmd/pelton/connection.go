@@ -83,7 +83,7 @@ const askTimeout = 10 * time.Second
 
 // ask connects for a command, runs it under a bound, and disconnects.
 func (c *connection) ask(cmd *cobra.Command, do func(ctx context.Context, nc *nats.Conn) error) error {
-	nc, err := c.connect()
+	nc, err := c.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -93,13 +93,14 @@ func (c *connection) ask(cmd *cobra.Command, do func(ctx context.Context, nc *na
 	return do(ctx, nc)
 }
 
-// connect connects for a command that asks something and ends.
-func (c *connection) connect() (*nats.Conn, error) {
+// connect connects for a command that asks something and ends. What the server does
+// not permit would never be answered: it ends the command.
+func (c *connection) connect(ctx context.Context) (*nats.Conn, error) {
 	url, options, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(url, append(options, nats.Name("pelton"), nats.Timeout(3*time.Second))...)
+	nc, err := nats.Connect(url, append(options, nats.Name("pelton"), nats.Timeout(3*time.Second), nats.ErrorHandler(onRefusal(ctx)))...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w; is it running? name another with --nats or --context", url, err)
 	}

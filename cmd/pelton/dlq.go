@@ -72,7 +72,7 @@ func (l *letterFlags) open(ctx context.Context) (letters *trigger.Letters, nc *n
 	if l.filter.Until, err = parseWhen("--until", l.until, now); err != nil {
 		return nil, nil, err
 	}
-	if nc, err = l.conn.connect(); err != nil {
+	if nc, err = l.conn.connect(ctx); err != nil {
 		return nil, nil, err
 	}
 	js, err := l.conn.jetStream(nc)

@@ -39,9 +39,14 @@ func main() {
 
 // run runs a command line and returns the exit status.
 func run(ctx context.Context, args []string) int {
+	ctx, refuse := withRefusal(ctx)
 	root := rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	refuse(nil)
+	if refusal := refusalOf(ctx); err != nil && refusal != nil {
+		err = refusal // rather than what it led to
+	}
 	switch {
 	case err == nil:
 		return 0
@@ -76,7 +81,7 @@ every message, inside a WebAssembly sandbox.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see --help", err)}
 	})
-	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand(), infoCommand(), dlqCommand(), dbCommand())
+	root.AddCommand(upCommand(), demoCommand(), checkCommand(), lsCommand(), infoCommand(), dlqCommand(), permissionsCommand(), dbCommand())
 	wrapArgs(root)
 	return root
 }

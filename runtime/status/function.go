@@ -18,9 +18,9 @@ import (
 
 // The subjects that are ours.
 const (
-	functionSubjects = "pelton.fn."
-	readSubjects     = "pelton.ctl.read."
-	adminSubjects    = "pelton.ctl.admin."
+	FunctionSubjects = "pelton.fn."
+	ReadSubjects     = "pelton.ctl.read."
+	AdminSubjects    = "pelton.ctl.admin."
 )
 
 // The states of a function, worst first.
@@ -183,7 +183,7 @@ func Register(nc *nats.Conn, f *Function, at Place, requests []*trigger.Endpoint
 	}
 	health := micro.HandlerFunc(func(r micro.Request) { respond(r, f.Figures(at)) })
 	err = svc.AddEndpoint("health", health,
-		micro.WithEndpointSubject(functionSubjects+f.Name+"."+at.Host+".health"),
+		micro.WithEndpointSubject(FunctionSubjects+f.Name+"."+at.Host+".health"),
 		micro.WithEndpointQueueGroupDisabled())
 	for _, e := range requests {
 		if err == nil {

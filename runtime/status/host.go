@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// serviceName is the micro service of every host.
-const serviceName = "pelton"
+// ServiceName is the micro service of every host.
+const ServiceName = "pelton"
 
 // HostReport is what a host tells of itself and its functions.
 type HostReport struct {
@@ -44,17 +44,17 @@ type Controls struct {
 // and [AskRedrive] ask.
 func RegisterHost(nc *nats.Conn, at Place, version string, c Controls) (micro.Service, error) {
 	svc, err := micro.AddService(nc, micro.Config{
-		Name: serviceName, Version: version, Description: "A host of Pelton functions.",
+		Name: ServiceName, Version: version, Description: "A host of Pelton functions.",
 		Metadata: map[string]string{"host": at.Host, "region": at.Region, "pelton": "host"},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("register micro service %s: %w", serviceName, err)
+		return nil, fmt.Errorf("register micro service %s: %w", ServiceName, err)
 	}
 	err = svc.AddEndpoint("list", micro.HandlerFunc(func(r micro.Request) { respond(r, c.Report()) }),
-		micro.WithEndpointSubject(readSubjects+at.Host+".list"), micro.WithEndpointQueueGroupDisabled())
+		micro.WithEndpointSubject(ReadSubjects+at.Host+".list"), micro.WithEndpointQueueGroupDisabled())
 	if err == nil {
 		err = svc.AddEndpoint("redrive", micro.HandlerFunc(func(r micro.Request) { go redrive(r, c.Redrive) }),
-			micro.WithEndpointSubject(adminSubjects+at.Host+".redrive"), micro.WithEndpointQueueGroupDisabled())
+			micro.WithEndpointSubject(AdminSubjects+at.Host+".redrive"), micro.WithEndpointQueueGroupDisabled())
 	}
 	if err != nil {
 		svc.Stop()
@@ -88,7 +88,7 @@ func AskRedrive(ctx context.Context, nc *nats.Conn, host string, ask Redrive) er
 	if err != nil {
 		return fmt.Errorf("encode the question: %w", err)
 	}
-	msg, err := nc.RequestWithContext(ctx, adminSubjects+host+".redrive", b)
+	msg, err := nc.RequestWithContext(ctx, AdminSubjects+host+".redrive", b)
 	if err != nil {
 		return fmt.Errorf("ask host %s: %w", host, err)
 	}
@@ -111,7 +111,7 @@ func ListHosts(ctx context.Context, nc *nats.Conn, quiet time.Duration) ([]HostR
 	}
 	reports := make([]HostReport, 0, len(hosts))
 	for _, h := range hosts {
-		msg, err := nc.RequestWithContext(ctx, readSubjects+h+".list", nil)
+		msg, err := nc.RequestWithContext(ctx, ReadSubjects+h+".list", nil)
 		if err != nil {
 			return nil, fmt.Errorf("ask host %s: %w", h, err)
 		}
@@ -132,7 +132,7 @@ func findHosts(ctx context.Context, nc *nats.Conn, quiet time.Duration) ([]strin
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	defer sub.Unsubscribe()
-	if err := nc.PublishRequest("$SRV.PING."+serviceName, inbox, nil); err != nil {
+	if err := nc.PublishRequest("$SRV.PING."+ServiceName, inbox, nil); err != nil {
 		return nil, fmt.Errorf("ask for hosts: %w", err)
 	}
 	var hosts []string

@@ -29,6 +29,9 @@ func ScheduleTrigger(t manifests.Trigger) manifests.Trigger {
 	return t
 }
 
+// ScheduleDefinition is the subject that a schedule's definition is stored on.
+func ScheduleDefinition(durable string) string { return definitionPrefix + durable }
+
 // PrepareSchedule returns what makes a schedule's stream and definition. The
 // server fires it; all hosts of the durable share the firings.
 func PrepareSchedule(js jetstream.JetStream, t manifests.Trigger) func(context.Context) error {

@@ -20,7 +20,7 @@ import (
 // that all hosts read it by.
 const (
 	AdvisoryStream  = "PELTON_ADVISORIES"
-	advisoryDurable = "pelton"
+	AdvisoryDurable = "pelton"
 	advisoryPrefix  = "$JS.EVENT.ADVISORY.CONSUMER."
 	advisoryAgain   = 5 * time.Second // until one that failed is tried again
 )
@@ -113,9 +113,9 @@ func (w *Watch) open(ctx context.Context) (jetstream.Consumer, error) {
 	if s, err = w.JS.CreateOrUpdateStream(ctx, config); err != nil {
 		return nil, fmt.Errorf("make stream %s: %w", AdvisoryStream, err)
 	}
-	c, err := s.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: advisoryDurable, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1})
+	c, err := s.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: AdvisoryDurable, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1})
 	if err != nil {
-		return nil, fmt.Errorf("make durable %s of stream %s: %w", advisoryDurable, AdvisoryStream, err)
+		return nil, fmt.Errorf("make durable %s of stream %s: %w", AdvisoryDurable, AdvisoryStream, err)
 	}
 	return c, nil
 }

@@ -29,7 +29,7 @@ func TestWatch(t *testing.T) {
 	group.Go(func() { w.Run(ctx) })
 	defer group.Wait()
 	defer cancel()
-	until(t, "it watches", 5*time.Second, func() bool { _, err := r.js.Consumer(ctx, AdvisoryStream, advisoryDurable); return err == nil })
+	until(t, "it watches", 5*time.Second, func() bool { _, err := r.js.Consumer(ctx, AdvisoryStream, AdvisoryDurable); return err == nil })
 	r.publish("w.often", "body")
 	r.publish("w.never", "body")
 	for range 3 { // the last finds nothing, and has the server notice
