@@ -2,7 +2,7 @@
 
 GO        ?= go
 FUNCTIONS := thumbnail index counters purge sitemap search
-TESTERS   := conformance crash nowork compute ledger relay asks
+TESTERS   := conformance crash nowork compute ledger relay asks statements
 GUEST     := GOOS=wasip1 GOARCH=wasm $(GO) -C functions build -buildmode=c-shared -ldflags='-s -w' -trimpath
 # The race detector needs a C compiler.
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1 | sed 's/..*/-race/')
@@ -13,7 +13,7 @@ CACHE     := bin/testers/cache
 WAZERO     = $(shell $(GO) list -m -f '{{.Version}}' github.com/tetratelabs/wazero)
 VERSIONED  = -ldflags=-X=github.com/tetratelabs/wazero/internal/version.version=$(WAZERO)
 
-.PHONY: build functions testers compiled run demo test lint bench bench-engine bench-delivery nemesis soak fmt fuzz clean
+.PHONY: build functions testers compiled run demo test lint bench bench-engine bench-delivery bench-host nemesis soak fmt fuzz clean
 
 build: functions bin/pelton
 
@@ -93,6 +93,10 @@ soak: compiled
 # What delivery costs: exactly-once state, an outbox, and nothing at all.
 bench-delivery: compiled
 	$(GO) test $(VERSIONED) -run '^$$' -bench 'Delivery|NoWork' -benchtime 1x -timeout 30m ./bench
+
+bench-host: compiled
+	$(GO) test $(VERSIONED) -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/host
+	$(GO) test $(VERSIONED) -run '^$$' -bench Thumbnail -benchtime 1x -timeout 30m ./bench
 
 fuzz:
 	$(GO) test ./manifests -run '^$$' -fuzz FuzzDecode -fuzztime 30s

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -23,13 +22,13 @@ const MaxStatements = 256
 // Database is one SQLite file with one writer and several readers. It is safe
 // for concurrent use. Close must be called.
 type Database struct {
-	name   string
-	path   string
-	busy   time.Duration
-	turn   chan struct{} // holds the writer's place: one value when it is free
-	writer *connection
-	reads  *sql.DB
-	policy *policy // of the readers, which are all guests
+	name    string
+	path    string
+	busy    time.Duration
+	turn    chan struct{} // holds the writer's place: one value when it is free
+	writer  *connection
+	readers *readers
+	policy  *policy // of the readers, which are all guests
 
 	outbox   *sql.DB // the host's own reader
 	identity string  // set by Ready
@@ -70,8 +69,7 @@ func openFile(ctx context.Context, name, path string, busy time.Duration) (*Data
 		return nil, fmt.Errorf("open database %s: %w", name, err)
 	}
 	d.writer = w
-	d.reads = sql.OpenDB(newConnector(path, busy, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
-	d.reads.SetMaxOpenConns(max(2, runtime.GOMAXPROCS(0)))
+	d.readers = newReaders(sql.OpenDB(newConnector(path, busy, d.policy, url.Values{"mode": {"ro"}, "_query_only": {"1"}})))
 	own := &policy{}
 	own.host.Store(true)
 	d.outbox = sql.OpenDB(newConnector(path, busy, own, url.Values{"mode": {"ro"}, "_query_only": {"1"}}))
@@ -82,7 +80,7 @@ func openFile(ctx context.Context, name, path string, busy time.Duration) (*Data
 // Close closes the file. It waits for a transaction that is open.
 func (d *Database) Close() error {
 	<-d.turn
-	return errors.Join(d.reads.Close(), d.outbox.Close(), d.writer.close())
+	return errors.Join(d.readers.close(), d.outbox.Close(), d.writer.close())
 }
 
 // openWriter opens the connection that writes.
@@ -148,10 +146,7 @@ func (d *Database) Begin(ctx context.Context) (host.Tx, error) {
 
 // Query reads on a connection that cannot write.
 func (d *Database) Query(ctx context.Context, query string, args []any, limit host.RowLimit) (*host.Rows, error) {
-	if err := singleStatement(query); err != nil {
-		return nil, err
-	}
-	rows, err := d.reads.QueryContext(ctx, query, args...)
+	rows, err := d.readers.query(ctx, query, args)
 	if err != nil {
 		return nil, sqlError(ctx, d.policy, err)
 	}

@@ -176,13 +176,13 @@ func TestSmallWAL(t *testing.T) {
 	write := func(n int) {
 		for i := range n {
 			tx := begin(t, d)
-			exec(t, tx, "INSERT OR REPLACE INTO a VALUES (?, randomblob(100000))", int64(i%10))
+			exec(t, tx, "INSERT OR REPLACE INTO a VALUES (?, zeroblob(100000))", int64(i%10))
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	write(500) // 50 MB, which the reader keeps from going into the file
+	write(400) // 40 MB, which the reader keeps from going into the file
 	wal := d.path + "-wal"
 	size := func() int64 {
 		info, err := os.Stat(wal)
